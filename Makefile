@@ -1,0 +1,48 @@
+# Every target creates .venv on first use and is quick afterwards.
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+# vLLM iterates sets of strings, so in-process simulations need a fixed hash seed. The command
+# line sets all of this for itself (faults/cli/reexec.py); the tests get it from here. One OpenMP
+# thread each, because the test processes share the cores.
+TEST_ENV := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format bench soak
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+
+$(STAMP): pyproject.toml requirements/cpu.txt scripts/setup.sh
+	@scripts/setup.sh $(VENV)
+	@touch $@
+
+setup: $(STAMP) ## create .venv and install everything
+	@echo "setup: $(VENV) is ready"
+
+demo: $(STAMP) ## run a workload through a P/D pair and watch a real defect being found
+	@$(BIN)/python -m faults.demo
+
+lint: $(STAMP) ## ruff, mypy --strict and the import contracts
+	@echo "lint: ruff, mypy, import contracts"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet . \
+		|| { echo "lint: not formatted; run: make format"; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo >/dev/null || $(BIN)/lint-imports --no-logo
+
+format: $(STAMP) ## rewrite the sources in ruff's format and apply its safe fixes
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+test: lint ## lint, then all tests but the soak runs, on two processes
+	@echo "test: pytest on two processes, soak runs excluded"
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2
+
+soak: $(STAMP) ## the long runs that make test leaves out
+	@echo "soak: this may take hours"
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -m soak
+
+bench: $(STAMP) ## the speed table on the fixed scenarios
+	@$(BIN)/faultlab bench
