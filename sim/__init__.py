@@ -1,0 +1,1 @@
+"""The simulator: virtual time, guest facades, RDMA fabric, engines, workload, oracles."""

@@ -1,0 +1,42 @@
+"""SimPy's event queue with integer nanoseconds and, on request, seeded tie-breaking.
+
+Events of the same instant normally run in the order in which they were scheduled. With a
+``tie_breaker`` that order is drawn from the seed instead, so that nothing can come to rely on
+it. Whatever must stay in order (one socket, queue pair, stream or task) keeps its own queue:
+its events only say "take the next one", and so are interchangeable.
+"""
+
+from __future__ import annotations
+
+import random
+from heapq import heappush
+from typing import Any
+
+import simpy
+from simpy.core import NORMAL
+from simpy.events import Event
+
+_SEQUENCE_BITS = 48
+
+
+class Environment(simpy.Environment):
+    """Time is an int (ns); a float delay is a defect of the caller and is refused."""
+
+    _now: Any
+    _queue: list[Any]
+
+    def __init__(self, tie_breaker: random.Random | None = None) -> None:
+        super().__init__(initial_time=0)
+        self._tie_breaker = tie_breaker
+
+    def schedule(self, event: Event, priority: Any = NORMAL, delay: Any = 0) -> None:
+        if delay.__class__ is not int:
+            raise TypeError(f"delay must be an int of nanoseconds, got {delay!r}")
+        order = next(self._eid)
+        if self._tie_breaker is not None:
+            order |= self._tie_breaker.getrandbits(16) << _SEQUENCE_BITS
+        heappush(self._queue, (self._now + delay, priority, order, event))
+
+    def next_time_ns(self) -> int | None:
+        """When the next event is due, or None when nothing is scheduled."""
+        return self._queue[0][0] if self._queue else None

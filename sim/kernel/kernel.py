@@ -1,0 +1,310 @@
+"""The hub: runs events in order of virtual time and switches to the tasks they wake.
+
+A blocking call of guest code registers an event and parks its task; the hub runs the next
+event; when it is the right one, the task goes on. There is one OS thread, and control changes
+hands only where a task parks or at a checkpoint. Nothing here knows sockets, GPUs or vLLM.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import greenlet
+from simpy.events import Event, Timeout
+
+from sim.errors import DeadlockError, TaskCrashed, TaskKilled, TestbedError
+from sim.kernel.environment import Environment
+from sim.kernel.log import EventLog
+from sim.kernel.process import Process, ProcessState
+from sim.kernel.seed import Seed
+from sim.kernel.task import Task, TaskFailure
+
+SwitchHook = Callable[[Process], None]
+
+
+class _Wait:
+    """One parking of a task: the first of event and time-out ends it, the other is ignored."""
+
+    __slots__ = ("fired", "kernel", "over", "task")
+
+    def __init__(self, kernel: Kernel, task: Task) -> None:
+        self.kernel = kernel
+        self.task = task
+        self.over = False
+        self.fired = False
+
+    def on_event(self, _event: Event) -> None:
+        if not self.over:
+            self.over = self.fired = True
+            self.kernel._wake(self.task)
+
+    def on_timeout(self, _event: Event) -> None:
+        if not self.over:
+            self.over = True
+            self.kernel._wake(self.task)
+
+
+class Kernel:
+    """Virtual time for one run.
+
+    ``perturb`` shuffles events of the same instant and lets other threads of the same process
+    run at checkpoints, both drawn from the seed.
+    """
+
+    def __init__(self, seed: Seed, *, perturb: bool = False) -> None:
+        self.seed = seed
+        self.perturb = perturb
+        self.env = Environment(seed.stream("kernel/ties") if perturb else None)
+        self.log = EventLog()
+        self.tasks: list[Task] = []
+        self.failures: list[TaskFailure] = []
+        self.closing = False
+        self._preempt = seed.stream("kernel/preempt")
+        self._hub = greenlet.getcurrent()
+        self._active: Process | None = None
+        self._switch_hooks: list[SwitchHook] = []
+        self._fatal: TestbedError | None = None
+
+    # ------------------------------------------------------------------ time
+
+    @property
+    def now_ns(self) -> int:
+        return self.env._now  # type: ignore[no-any-return]
+
+    def sleep(self, duration_ns: int) -> None:
+        """Park the current task for ``duration_ns``; 0 lets everything due now run first."""
+        task = self.require_task("sleep")
+        self.env.timeout(duration_ns).callbacks.append(_Wait(self, task).on_event)
+        self._park(task, f"sleep of {duration_ns} ns")
+
+    def wait(
+        self, event: Event, timeout_ns: int | None = None, *, what: str | Callable[[], str] = ""
+    ) -> bool:
+        """Park until ``event`` has happened; False when ``timeout_ns`` passed before it did."""
+        if event.callbacks is None:  # processed already
+            return True
+        task = self.require_task("wait")
+        waiting = _Wait(self, task)
+        event.callbacks.append(waiting.on_event)
+        if timeout_ns is not None:
+            self.env.timeout(timeout_ns).callbacks.append(waiting.on_timeout)
+        self._park(task, what or "an event")
+        return waiting.fired
+
+    def event(self) -> Event:
+        return self.env.event()
+
+    def call_later(self, delay_ns: int, function: Callable[..., Any], *args: Any) -> Timeout:
+        """Run ``function`` on the hub after ``delay_ns``; it must not block."""
+        timeout = self.env.timeout(delay_ns)
+        timeout.callbacks.append(lambda _event: function(*args))
+        return timeout
+
+    def checkpoint(self) -> None:
+        """A facade call: another thread of this process may run here, if the seed says so."""
+        if not self.perturb:
+            return
+        task = self.current()
+        if task is not None and not self.closing and self._preempt.random() < 0.125:
+            self.sleep(0)
+
+    # ----------------------------------------------------------------- tasks
+
+    def current(self) -> Task | None:
+        """The running task, or None on the hub."""
+        running = greenlet.getcurrent()
+        return running if running.__class__ is Task else None  # type: ignore[return-value]
+
+    def require_task(self, verb: str) -> Task:
+        task = self.current()
+        if task is None:
+            raise TestbedError(f"{verb} needs a task; the hub must never block")
+        return task
+
+    def spawn(
+        self,
+        process: Process,
+        function: Callable[..., Any],
+        *args: Any,
+        name: str,
+        guest: bool = True,
+        **kwargs: Any,
+    ) -> Task:
+        """Start a thread in ``process``; it gets its first turn after everything due now."""
+        task = Task(
+            lambda: self._body(task, function, args, kwargs),
+            self._hub,
+            process=process,
+            name=name,
+            number=len(self.tasks),
+            guest=guest,
+        )
+        self.tasks.append(task)
+        process.tasks.append(task)
+        self.env.timeout(0).callbacks.append(lambda _event: self._wake(task))
+        return task
+
+    def kill(self, task: Task) -> None:
+        """The task never runs again; its stack is unwound only when the run has ended."""
+        task.killed = True
+
+    def _body(
+        self, task: Task, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        try:
+            function(*args, **kwargs)
+        except TaskKilled:
+            pass
+        except TestbedError as error:
+            self.fail_run(error)
+        except BaseException as error:
+            self._task_failed(task, error)
+        finally:
+            task.finished = True
+
+    def _task_failed(self, task: Task, error: BaseException) -> None:
+        if self.closing:
+            return
+        if not task.guest:
+            crash = TaskCrashed(f"{task.path} raised {error!r}")
+            crash.__cause__ = error
+            self.fail_run(crash)
+            return
+        self.failures.append(TaskFailure(self.now_ns, task.path, task.process.node.name, error))
+        self.record("task-failed", error=type(error).__name__, message=str(error))
+
+    def fail_run(self, error: TestbedError) -> None:
+        """End the run at the next opportunity, even if guest code swallows the exception."""
+        if self._fatal is None and not self.closing:
+            self._fatal = error
+
+    # ------------------------------------------------------------- processes
+
+    def crash(self, process: Process) -> None:
+        """None of the process's tasks ever runs again, whatever they were about to do."""
+        process.state = ProcessState.DEAD
+        process.deferred.clear()
+        for task in process.tasks:
+            self.kill(task)
+        self.record("process-crashed", process=process.path)
+
+    def pause(self, process: Process) -> None:
+        """Stop the world: wake-ups are kept until ``resume``. Hardware goes on."""
+        assert process.state is ProcessState.RUNNING, process.path
+        process.state = ProcessState.PAUSED
+        self.record("process-paused", process=process.path)
+
+    def resume(self, process: Process) -> None:
+        assert process.state is ProcessState.PAUSED, process.path
+        process.state = ProcessState.RUNNING
+        self.record("process-resumed", process=process.path)
+        self._wake_deferred(process)
+
+    @contextmanager
+    def gil_held(self) -> Iterator[None]:
+        """Blocking inside freezes every other task of the process, as a held GIL does."""
+        task = self.require_task("holding the GIL")
+        process = task.process
+        if process.gil_owner is task:  # nested calls of one thread
+            yield
+            return
+        process.gil_owner = task
+        try:
+            yield
+        finally:
+            process.gil_owner = None
+            if not self.closing:
+                self._wake_deferred(process)
+
+    def _wake_deferred(self, process: Process) -> None:
+        deferred, process.deferred = process.deferred, []
+        for task in deferred:
+            self.env.timeout(0).callbacks.append(lambda _event, task=task: self._wake(task))
+
+    # ------------------------------------------------------------- switching
+
+    def on_switch(self, hook: SwitchHook) -> None:
+        """``hook(process)`` runs before a task of another process than the last one runs."""
+        self._switch_hooks.append(hook)
+
+    def _wake(self, task: Task) -> None:
+        if task.killed or task.finished:
+            return
+        process = task.process
+        if not process.may_run(task):
+            process.deferred.append(task)
+            return
+        if process is not self._active:
+            self._active = process
+            for hook in self._switch_hooks:
+                hook(process)
+        self.log.switched(self.now_ns, task.number)
+        task.switch()
+
+    def _park(self, task: Task, what: str | Callable[[], str]) -> None:
+        if self.closing:
+            raise TaskKilled
+        task.waiting_for = what
+        self._hub.switch()
+        if self.closing:
+            raise TaskKilled
+
+    # ----------------------------------------------------------- the run
+
+    def run(self, until: Event | None = None, until_ns: int | None = None) -> bool:
+        """Run until ``until`` has happened (True) or ``until_ns`` is reached (False).
+
+        Raises the testbed's own failures, and DeadlockError when nothing is left to happen
+        before ``until`` did.
+        """
+        env = self.env
+        while until is None or until.callbacks is not None:
+            next_ns = env.next_time_ns()
+            if next_ns is None or (until_ns is not None and next_ns > until_ns):
+                return self._ran_dry(until, until_ns)
+            env.step()
+            if self._fatal is not None:
+                raise self._fatal
+        return True
+
+    def _ran_dry(self, until: Event | None, until_ns: int | None) -> bool:
+        if until_ns is not None:
+            self.env._now = max(self.now_ns, until_ns)
+            return False
+        if until is None:
+            return False
+        raise DeadlockError(
+            "nothing is left to happen, but the run is not over:\n  "
+            + "\n  ".join(self.describe_waiters())
+        )
+
+    def describe_waiters(self) -> list[str]:
+        return [t.describe_wait() for t in self.tasks if not (t.finished or t.killed)]
+
+    def record(self, kind: str, **fields: Any) -> None:
+        """Append to the event log in the name of the running task, or of the hardware."""
+        task = self.current()
+        self.log.append(self.now_ns, task.path if task is not None else "hw", kind, fields)
+
+    def close(self) -> None:
+        """End of the run: freeze the log, then unwind every stack against dead facades."""
+        self.log.close()
+        self.closing = True
+        for task in self.tasks:
+            if not task.finished and not task.dead and task.gr_frame is not None:
+                task.throw(TaskKilled)
+
+    @contextmanager
+    def running(self) -> Iterator[Kernel]:
+        """Garbage collection is off inside; ``close`` at the end, whatever happened."""
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            yield self
+        finally:
+            self.close()
+            if collecting:
+                gc.enable()

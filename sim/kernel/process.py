@@ -1,0 +1,57 @@
+"""Simulated machines and operating-system processes: what a crash, a pause or the GIL stops."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim.kernel.task import Task
+
+
+@dataclass(eq=False)
+class Node:
+    """A machine: one address, one wall clock. Monotonic clocks never jump, wall clocks may."""
+
+    name: str
+    ip: str
+    wall_offset_ns: int = 0
+
+
+class ProcessState(enum.Enum):
+    RUNNING = "running"
+    PAUSED = "paused"
+    DEAD = "dead"
+
+
+@dataclass(eq=False)
+class Process:
+    """An operating-system process: its tasks share memory, a GIL and their fate.
+
+    ``incarnation`` counts the starts on the same address. ``shared_globals`` holds this
+    process's values of those vLLM module globals that all simulated processes share.
+    """
+
+    node: Node
+    name: str
+    incarnation: int = 0
+    state: ProcessState = ProcessState.RUNNING
+    gil_owner: Task | None = None
+    tasks: list[Task] = field(default_factory=list)
+    deferred: list[Task] = field(default_factory=list)
+    shared_globals: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> str:
+        return f"{self.node.name}/{self.name}"
+
+    @property
+    def alive(self) -> bool:
+        return self.state is not ProcessState.DEAD
+
+    def may_run(self, task: Task) -> bool:
+        """Whether ``task`` may be switched to now; if not, its wake-up is kept for later."""
+        if self.state is not ProcessState.RUNNING:
+            return False
+        return self.gil_owner is None or self.gil_owner is task
