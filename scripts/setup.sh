@@ -27,13 +27,13 @@ if [[ ! -x $venv/bin/python ]]; then
 fi
 
 install() {
-    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check "$@"
+    # pip would warn about the requirements of vLLM that are absent on purpose.
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-warn-conflicts "$@"
 }
 
 echo "setup: installing torch (a few hundred megabytes the first time)"
 install torch==2.13.0
 echo "setup: installing vLLM without the CUDA packages it declares, and what it imports on a CPU"
-# pip ends by listing the declared requirements that are absent on purpose; that is no error.
 install --no-deps vllm==0.33.0
 install --no-deps -r requirements/cpu.txt
 echo "setup: installing faultlab and its test tools"

@@ -1,0 +1,21 @@
+"""The entry point: settle the process environment first, import everything else after it."""
+
+from __future__ import annotations
+
+import sys
+
+from faults.cli.reexec import ReexecError, settle_process
+
+
+def main() -> int:
+    """Run the command line of this process and return its exit code."""
+    try:
+        settle_process()
+    except ReexecError as error:
+        print(f"faultlab: error: {error}", file=sys.stderr)
+        return 2
+    # Late on purpose: a process that is about to be replaced should not load the commands, and
+    # vLLM reads its environment when it is imported.
+    from faults.cli.dispatch import run  # noqa: PLC0415
+
+    return run(sys.argv[1:])

@@ -1,0 +1,33 @@
+"""The table of commands.
+
+To add one: write ``faults/cli/NAME.py`` with a function ``command`` that Typer can read (its
+docstring is the help text, a parameter ``json: JsonFlag = False`` declares ``--json``) and that
+returns an ``Outcome``; then add its line below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from faults.cli.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its name, the module that holds it, and one line for the overview."""
+
+    name: str
+    module: str
+    summary: str
+
+    def load(self) -> Callable[..., Outcome]:
+        """Import the module (which may import vLLM, seconds) and return its function."""
+        function: Callable[..., Outcome] = import_module(self.module).command
+        return function
+
+
+COMMANDS = (
+    Command("doctor", "faults.cli.doctor", "Check this machine; say what will and will not run."),
+)

@@ -1,0 +1,72 @@
+"""``faultlab doctor``: shows what ``faults.environment`` found out about this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from faults.cli.outcome import ExitCode, JsonFlag, Outcome
+from faults.environment import INSTALL_LINES, Diagnosis, Status, examine
+from faults.machine import probe
+
+_COLOURS = {Status.OK: "green", Status.WARNING: "yellow", Status.MISSING: "red"}
+
+
+def command(json: JsonFlag = False) -> Outcome:
+    """Check Python, torch, vLLM, mori and the devices; say what will and will not run here.
+
+    Exit code 0 when the simulator can run, 2 otherwise.
+    """
+    diagnosis = examine(probe())
+    return Outcome(
+        document=_document(diagnosis),
+        render=partial(_render, diagnosis),
+        exit_code=ExitCode.BAD_USAGE if diagnosis.simulator_obstacles else ExitCode.OK,
+    )
+
+
+def _document(diagnosis: Diagnosis) -> dict[str, Any]:
+    return {
+        "simulator": _verdict(diagnosis.simulator_obstacles),
+        "hardware_tests": _verdict(diagnosis.hardware_obstacles),
+        "checks": [asdict(check) for check in diagnosis.checks],
+        "install": list(INSTALL_LINES),
+    }
+
+
+def _verdict(obstacles: Sequence[str]) -> dict[str, Any]:
+    return {"runs": not obstacles, "obstacles": list(obstacles)}
+
+
+def _render(diagnosis: Diagnosis, console: Console) -> None:
+    table = Table("check", "status", "found", "expected", title="faultlab doctor")
+    for check in diagnosis.checks:
+        status = f"[{_COLOURS[check.status]}]{check.status}[/]"
+        table.add_row(check.name, status, check.found, check.expected)
+    console.print(table)
+    _render_verdict(console, "simulator", diagnosis.simulator_obstacles)
+    _render_verdict(console, "hardware tests", diagnosis.hardware_obstacles)
+    for check in diagnosis.checks:
+        if check.remedy is not None:
+            _print_plain(console, f"\n{check.name}: {check.remedy}")
+    if diagnosis.simulator_obstacles:
+        _print_plain(console, "\nTo install everything on a CPU, in this order:")
+        for line in INSTALL_LINES:
+            _print_plain(console, f"  {line}")
+
+
+def _render_verdict(console: Console, what: str, obstacles: Sequence[str]) -> None:
+    if obstacles:
+        _print_plain(console, f"{what}: will not run here: {'; '.join(obstacles)}")
+    else:
+        _print_plain(console, f"{what}: will run here")
+
+
+def _print_plain(console: Console, text: str) -> None:
+    """Print without wrapping or markup, so that a command can be copied as it stands."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,41 @@
+"""What a command hands back, and the options and exit codes that all commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+SCHEMA_VERSION = 1
+
+
+class ExitCode(IntEnum):
+    """What the process tells its caller."""
+
+    OK = 0
+    VIOLATION = 1
+    BAD_USAGE = 2
+    TESTBED_FAILED = 3
+
+
+# Declares the option for --help. Commands need not look at it: dispatch prints the outcome.
+JsonFlag = Annotated[
+    bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of a command in both of its forms; a command itself never prints to stdout.
+
+    ``document`` is what ``--json`` prints (``schema_version`` is added), ``render`` writes the
+    same for people.
+    """
+
+    document: Mapping[str, Any]
+    render: Callable[[Console], None]
+    exit_code: int = ExitCode.OK
