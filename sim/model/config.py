@@ -1,0 +1,201 @@
+"""Real vLLM configurations for a preset, as a ROCm deployment has them, built on a CPU host.
+
+vLLM's CPU platform changes what it is asked for (scheduling, chunking, block size, prefix
+caching), partly depending on the host's CPU. What production would have is put back afterwards.
+Connectors are named, never imported here: vLLM imports the connector class itself while it checks
+the configuration, so its module has to be importable by then.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from sim.errors import UsageError
+from sim.model.environment import environment_unchanged, prepare_environment
+from sim.model.presets import Geometry, ModelPreset
+
+prepare_environment()  # vLLM reads it while it is imported
+
+import vllm.envs as envs  # noqa: E402
+from torch import nn  # noqa: E402
+from vllm.config import (  # noqa: E402
+    CacheConfig,
+    DeviceConfig,
+    KVTransferConfig,
+    ModelConfig,
+    ParallelConfig,
+    SchedulerConfig,
+    VllmConfig,
+)
+from vllm.model_executor.models import ModelRegistry  # noqa: E402
+from vllm.platforms import current_platform  # noqa: E402
+
+KVRole = Literal["kv_producer", "kv_consumer", "kv_both"]
+
+_ARCHITECTURE = "FaultlabForCausalLM"
+
+# It warns about every change that is undone below.
+logging.getLogger("vllm.platforms.cpu").setLevel(logging.ERROR)
+
+
+class _SyntheticModel(nn.Module):
+    """Has the methods by which vLLM recognises a text generation model; never instantiated.
+
+    A registered class is inspected in this process. One of vLLM's own architectures would be
+    inspected in a subprocess, which takes seconds in a fresh environment.
+    """
+
+    def __init__(self, *, vllm_config: VllmConfig, prefix: str = "") -> None:
+        raise NotImplementedError
+
+    def embed_input_ids(self, input_ids: object) -> object:
+        raise NotImplementedError
+
+    def forward(self, input_ids: object, positions: object) -> object:
+        raise NotImplementedError
+
+    def compute_logits(self, hidden_states: object) -> object:
+        raise NotImplementedError
+
+
+def build_vllm_config(
+    preset: ModelPreset,
+    *,
+    num_blocks: int,
+    geometry: Geometry = "reduced",
+    tp_size: int = 1,
+    max_model_len: int | None = None,
+    max_num_seqs: int = 64,
+    max_num_batched_tokens: int = 8192,
+    enable_prefix_caching: bool = True,
+    enable_chunked_prefill: bool = True,
+    async_scheduling: bool = True,
+    connector: Mapping[str, Any] | None = None,
+    kv_role: KVRole | None = None,
+    kv_load_failure_policy: Literal["fail", "recompute"] = "fail",
+    engine_id: str | None = None,
+) -> VllmConfig:
+    """The configuration of one engine, its own copy throughout.
+
+    Args:
+        preset: the model; its block size is the engine's.
+        num_blocks: cache blocks per rank, the null block included.
+        geometry: which of the preset's dimensions.
+        tp_size: tensor-parallel ranks.
+        max_model_len: longest request in tokens; the preset's limit by default. vLLM refuses to
+            plan a cache that does not hold one request of this length.
+        max_num_seqs: requests that may run at once.
+        max_num_batched_tokens: tokens per engine step.
+        enable_prefix_caching: reuse blocks of equal prefixes.
+        enable_chunked_prefill: spread a prompt over several steps.
+        async_scheduling: schedule the next step before the last one's output is there.
+        connector: ``kv_connector`` and, as needed, ``kv_connector_module_path`` and
+            ``kv_connector_extra_config``; more fields of vLLM's KVTransferConfig are accepted.
+        kv_role: required with, and only with, a connector.
+        kv_load_failure_policy: what vLLM does with a request whose load failed.
+        engine_id: name of the engine towards its peers; vLLM's default is random.
+
+    Raises:
+        UsageError: an argument does not fit the preset, or vLLM was loaded for another platform.
+        ValueError: vLLM itself refuses the combination, a pydantic ValidationError included.
+    """
+    _check_platform()
+    preset.layer_specs(tp_size, geometry)  # a tp_size that does not fit is an error here
+    transfer = _transfer_config(connector, kv_role, kv_load_failure_policy, engine_id)
+    max_model_len = max_model_len or preset.max_positions
+    with environment_unchanged():
+        config = VllmConfig(
+            model_config=_model_config(preset, geometry, max_model_len),
+            parallel_config=ParallelConfig(
+                tensor_parallel_size=tp_size,
+                distributed_executor_backend="mp",  # the one that the CPU platform leaves alone
+            ),
+            scheduler_config=SchedulerConfig(
+                max_model_len=max_model_len,
+                max_num_seqs=max_num_seqs,
+                max_num_batched_tokens=max_num_batched_tokens,
+                enable_chunked_prefill=enable_chunked_prefill,
+                is_encoder_decoder=False,
+            ),
+            cache_config=CacheConfig(block_size=preset.block_size),
+            device_config=DeviceConfig("cpu"),
+            kv_transfer_config=transfer,
+        )
+    cache_config, scheduler_config = config.cache_config, config.scheduler_config
+    cache_config.block_size = preset.block_size
+    cache_config.num_gpu_blocks_override = num_blocks
+    cache_config.enable_prefix_caching = enable_prefix_caching
+    cache_config.mamba_ssm_cache_dtype = "auto"
+    scheduler_config.enable_chunked_prefill = enable_chunked_prefill
+    scheduler_config.max_num_batched_tokens = max_num_batched_tokens
+    scheduler_config.async_scheduling = async_scheduling
+    return config
+
+
+def _check_platform() -> None:
+    if not current_platform.is_cpu() or not envs.VLLM_USE_V2_MODEL_RUNNER:
+        raise UsageError(
+            f"vLLM was loaded for {type(current_platform).__name__} with "
+            f"VLLM_USE_V2_MODEL_RUNNER={envs.VLLM_USE_V2_MODEL_RUNNER}, before "
+            "sim.model.environment.prepare_environment() could set it up: call that first"
+        )
+
+
+def _transfer_config(
+    connector: Mapping[str, Any] | None,
+    kv_role: KVRole | None,
+    kv_load_failure_policy: str,
+    engine_id: str | None,
+) -> KVTransferConfig | None:
+    if (connector is None) != (kv_role is None):
+        raise UsageError(
+            f"connector is {connector!r} and kv_role is {kv_role!r}: give both or neither"
+        )
+    if connector is None:
+        return None
+    return KVTransferConfig(
+        kv_role=kv_role,
+        kv_load_failure_policy=kv_load_failure_policy,
+        engine_id=engine_id,
+        **copy.deepcopy(dict(connector)),
+    )
+
+
+def _model_config(preset: ModelPreset, geometry: Geometry, max_model_len: int) -> ModelConfig:
+    return copy.deepcopy(_shared_model_config(preset, geometry, max_model_len))
+
+
+@cache
+def _shared_model_config(
+    preset: ModelPreset, geometry: Geometry, max_model_len: int
+) -> ModelConfig:
+    ModelRegistry.register_model(_ARCHITECTURE, _SyntheticModel)
+    name = f"faultlab/{preset.name}-{geometry}"
+    contents = {
+        **preset.sizes(geometry).hf_config,
+        "architectures": [_ARCHITECTURE],
+        "max_position_embeddings": preset.max_positions,
+        "torch_dtype": preset.dtype,
+    }
+    with tempfile.TemporaryDirectory(prefix="faultlab-model-") as directory:
+        (Path(directory) / "config.json").write_text(json.dumps(contents))
+        config = ModelConfig(
+            model=directory,
+            tokenizer=directory,
+            skip_tokenizer_init=True,
+            served_model_name=name,
+            dtype=preset.dtype,
+            max_model_len=max_model_len,
+            seed=0,
+        )
+    # The directory's name is random, and connectors tell it to their peers.
+    config.model = config.tokenizer = name
+    config.hf_config._name_or_path = name
+    return config
