@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+import structlog
+
+from faults.cli import dispatch
+from faults.cli.commands import COMMANDS, Command
+from faults.cli.outcome import ExitCode, JsonFlag, Outcome
+from sim.errors import FenceError, UsageError
+
+Install = Callable[[Callable[[], Outcome]], None]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Make ``probe`` the only command; what it does is the function that is passed."""
+
+    def put(body: Callable[[], Outcome]) -> None:
+        def command(json: JsonFlag = False) -> Outcome:
+            """Do what the test says."""
+            return body()
+
+        module = ModuleType("probe_command")
+        module.command = command  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "probe_command", module)
+        table = (Command("probe", "probe_command", "Do something."),)
+        monkeypatch.setattr(dispatch, "COMMANDS", table)
+
+    return put
+
+
+def raising(error: BaseException) -> Callable[[], Outcome]:
+    """Return a command body that raises ``error``."""
+
+    def body() -> Outcome:
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("scenario.yaml: no key sed; did you mean seed?"), 2),
+        (FenceError("guest called time.sleep"), 3),
+        (ZeroDivisionError("by zero"), 3),
+    ],
+)
+def test_an_error_has_its_exit_code_and_one_line_without_traceback(
+    install: Install, capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
+    """2 is the caller's to mend, 3 is the testbed's."""
+    install(raising(error))
+    assert dispatch.run(["probe"]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("faultlab: error: ")
+    assert str(error) in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_the_traceback_of_a_testbed_failure_is_there_for_the_asking(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``--log-level debug`` shows where it came from."""
+    install(raising(ZeroDivisionError("by zero")))
+    dispatch.run(["--log-level", "debug", "probe"])
+    assert "Traceback (most recent call last)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["probe", "--nope"], ["nonsense"]])
+def test_bad_usage_under_json_is_a_document_too(
+    install: Install, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """A script that parses stdout never meets half a document or none."""
+    install(raising(AssertionError("not called")))
+    assert dispatch.run([*arguments, "--json"]) == ExitCode.BAD_USAGE
+    document = json.loads(capsys.readouterr().out)
+    assert document["exit_code"] == 2
+    assert document["error"]["message"]
+
+
+def test_json_output_stays_one_document_when_something_else_prints(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What libraries print while a command runs goes to stderr."""
+
+    def body() -> Outcome:
+        print("chatter")
+        return Outcome({"answer": 42}, lambda console: None, ExitCode.VIOLATION)
+
+    install(body)
+    assert dispatch.run(["probe", "--json"]) == ExitCode.VIOLATION
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"schema_version": 1, "answer": 42}
+    assert "chatter" in captured.err
+
+
+def test_a_document_that_is_not_json_is_a_testbed_failure(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Python would write NaN, which other readers reject."""
+    install(lambda: Outcome({"rate": float("nan")}, lambda console: None))
+    assert dispatch.run(["probe", "--json"]) == ExitCode.TESTBED_FAILED
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "ValueError"
+
+
+def test_logs_are_json_lines_on_stderr_when_asked_for(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One object a line, and the result alone on stdout."""
+
+    def body() -> Outcome:
+        structlog.get_logger().info("run started", seed=7)
+        return Outcome({}, lambda console: console.print("done"))
+
+    install(body)
+    dispatch.run(["--log-format", "json", "--log-level", "info", "probe"])
+    captured = capsys.readouterr()
+    assert json.loads(captured.err) == {"event": "run started", "seed": 7, "level": "info"}
+    assert captured.out == "done\n"
+
+
+def test_even_a_usage_error_is_a_json_line_when_logs_are_json(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The form of the log is known before the command is looked up."""
+    assert dispatch.run(["--log-format", "json", "nonsense"]) == ExitCode.BAD_USAGE
+    assert json.loads(capsys.readouterr().err)["level"] == "error"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_help_lists_every_command_without_importing_any(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    """Importing a command may take seconds; an overview must not."""
+    monkeypatch.delitem(sys.modules, "faults.cli.doctor", raising=False)
+    assert dispatch.run(arguments) == ExitCode.OK
+    out = capsys.readouterr().out
+    assert all(f"\n  {command.name}" in out for command in COMMANDS)
+    assert "faults.cli.doctor" not in sys.modules
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_help_and_offers_json(
+    capsys: pytest.CaptureFixture[str], command: Command
+) -> None:
+    """The table points at modules that exist and keep the common form."""
+    assert dispatch.run([command.name, "--help"]) == ExitCode.OK
+    assert "--json" in capsys.readouterr().out
