@@ -34,7 +34,7 @@ def conversation() -> list[RequestSpec]:
 
 
 def test_the_conversation_trace_has_its_published_figures(conversation: list[RequestSpec]) -> None:
-    """What the reader yields is what the paper's authors counted."""
+    """Nothing is lost or cut on the way: the same figures that the generator aims at."""
     summary = describe(conversation)
     assert summary["requests"] == 12_031
     assert summary["prompt_tokens_p50"] == 6_909
