@@ -23,6 +23,7 @@ from sim.kernel.seed import Seed
 from sim.kernel.task import Task, TaskFailure
 
 SwitchHook = Callable[[Process], None]
+CrashHook = Callable[[Process], None]
 
 
 class _Wait:
@@ -66,6 +67,7 @@ class Kernel:
         self._hub = greenlet.getcurrent()
         self._active: Process | None = None
         self._switch_hooks: list[SwitchHook] = []
+        self._crash_hooks: list[CrashHook] = []
         self._fatal: TestbedError | None = None
 
     # ------------------------------------------------------------------ time
@@ -190,6 +192,12 @@ class Kernel:
         for task in process.tasks:
             self.kill(task)
         self.record("process-crashed", process=process.path)
+        for hook in self._crash_hooks:
+            hook(process)
+
+    def on_crash(self, hook: CrashHook) -> None:
+        """``hook(process)`` runs when a process has crashed: its operating system cleans up."""
+        self._crash_hooks.append(hook)
 
     def pause(self, process: Process) -> None:
         """Stop the world: wake-ups are kept until ``resume``. Hardware goes on."""
