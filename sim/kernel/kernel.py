@@ -133,6 +133,7 @@ class Kernel:
         *args: Any,
         name: str,
         guest: bool = True,
+        needs_gil: bool = True,
         **kwargs: Any,
     ) -> Task:
         """Start a thread in ``process``; it gets its first turn after everything due now."""
@@ -143,6 +144,7 @@ class Kernel:
             name=name,
             number=len(self.tasks),
             guest=guest,
+            needs_gil=needs_gil,
         )
         self.tasks.append(task)
         process.tasks.append(task)

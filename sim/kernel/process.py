@@ -29,8 +29,8 @@ class ProcessState(enum.Enum):
 class Process:
     """An operating-system process: its tasks share memory, a GIL and their fate.
 
-    ``incarnation`` counts the starts on the same address. ``shared_globals`` holds this
-    process's values of those vLLM module globals that all simulated processes share.
+    ``incarnation`` counts the starts on the same address. ``resources`` is what others keep per
+    process, each under a key of its own: facades, the guest loader, the device.
     """
 
     node: Node
@@ -40,7 +40,7 @@ class Process:
     gil_owner: Task | None = None
     tasks: list[Task] = field(default_factory=list)
     deferred: list[Task] = field(default_factory=list)
-    shared_globals: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
@@ -54,4 +54,4 @@ class Process:
         """Whether ``task`` may be switched to now; if not, its wake-up is kept for later."""
         if self.state is not ProcessState.RUNNING:
             return False
-        return self.gil_owner is None or self.gil_owner is task
+        return self.gil_owner is None or self.gil_owner is task or not task.needs_gil

@@ -19,7 +19,7 @@ class Task(greenlet.greenlet):
 
     A guest task runs code under test: an exception ends the thread and is recorded, as an
     uncaught exception ends a Python thread. Any other task belongs to the testbed, where an
-    exception ends the run.
+    exception ends the run. A task that stands for a thread of native code needs no GIL.
     """
 
     def __init__(
@@ -31,12 +31,14 @@ class Task(greenlet.greenlet):
         name: str,
         number: int,
         guest: bool,
+        needs_gil: bool = True,
     ) -> None:
         super().__init__(run, parent)
         self.process = process
         self.name = name
         self.number = number
         self.guest = guest
+        self.needs_gil = needs_gil
         self.killed = False
         self.finished = False
         self.park_number = 0

@@ -1,0 +1,1 @@
+"""A vLLM engine on virtual time: vLLM's own loop, scheduler and hooks over a simulated worker."""

@@ -1,0 +1,97 @@
+"""What a worker keeps of a request: its tokens as the device knows them, and its block tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from sim.model.token_stream import TokenStream
+
+_NEVER = -1
+
+
+class BlockTable:
+    """A request's blocks in one KV cache group, in order of position.
+
+    ``verified[i]`` is the version of block i at which this request last found its content
+    right, or -1.
+    """
+
+    def __init__(self, block_ids: Sequence[int]) -> None:
+        self._length = 0
+        self._ids: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._verified: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self.extend(block_ids)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def ids(self) -> npt.NDArray[np.int64]:
+        return self._ids[: self._length]
+
+    @property
+    def verified(self) -> npt.NDArray[np.int64]:
+        return self._verified[: self._length]
+
+    def extend(self, block_ids: Sequence[int]) -> None:
+        start, end = self._length, self._length + len(block_ids)
+        if end > len(self._ids):
+            capacity = max(end, 2 * len(self._ids), 8)
+            self._ids = _grown(self._ids, capacity)
+            self._verified = _grown(self._verified, capacity)
+        self._ids[start:end] = block_ids
+        self._verified[start:end] = _NEVER
+        self._length = end
+
+
+def _grown(old: npt.NDArray[np.int64], capacity: int) -> npt.NDArray[np.int64]:
+    new = np.empty(capacity, dtype=np.int64)
+    new[: len(old)] = old
+    return new
+
+
+@dataclass(eq=False)
+class RequestState:
+    """One request on one rank, from its first schedule to its end or preemption.
+
+    ``wrong`` maps (group, index of the block in the table) to a digest of the wrong content
+    found there; while it is not empty the request's output deviates.
+    """
+
+    request_id: str
+    tokens: TokenStream
+    tables: list[BlockTable]
+    num_computed: int
+    wrong: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def deviation(self) -> int:
+        """0 while everything that was read was right, else a digest of what was not."""
+        total = 0
+        for (group, index), digest in sorted(self.wrong.items()):
+            total = (total * 0x100000001B3 + digest + group + (index << 8) + 1) % (1 << 64)
+        return total
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Chunk:
+    """The tokens of one request that one forward pass computes: positions [start, end)."""
+
+    state: RequestState
+    start: int
+    end: int
+    samples: bool
+
+
+@dataclass(eq=False)
+class Batch:
+    """One forward pass; has the fields that vLLM's connector hooks read from an InputBatch."""
+
+    req_ids: list[str]
+    chunks: list[Chunk]
+    idx_mapping: npt.NDArray[np.int32]
+    num_tokens: int
+    sampled: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,80 @@
+"""Connectors under test: known by name, loaded by vLLM's own factory, never imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sim.errors import UsageError
+from sim.guest.process import GuestProcess
+
+_V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
+
+
+@dataclass(frozen=True)
+class ConnectorKind:
+    """A connector that faultlab knows: where it is, what is copied per process, its settings."""
+
+    name: str
+    summary: str
+    module: str
+    class_name: str
+    roots: tuple[str, ...]
+    extra_config: Mapping[str, Any] = field(default_factory=dict)
+
+
+CONNECTORS: dict[str, ConnectorKind] = {
+    kind.name: kind
+    for kind in (
+        ConnectorKind(
+            name="moriio",
+            summary="vLLM's own MoRIIO connector (READ mode), unmodified",
+            module=f"{_V1}.moriio.moriio_connector",
+            class_name="MoRIIOConnector",
+            roots=(f"{_V1}.moriio",),
+            extra_config={"read_mode": "true", "http_port": 8000},
+        ),
+    )
+}
+
+
+def get_connector(name: str) -> ConnectorKind:
+    """A known connector, or ``package.module:Class`` for anybody's."""
+    if name in CONNECTORS:
+        return CONNECTORS[name]
+    module, colon, class_name = name.partition(":")
+    if not colon or not module or not class_name:
+        raise UsageError(
+            f"unknown connector {name!r}; known are {', '.join(sorted(CONNECTORS))}, "
+            "and any other is given as package.module:Class"
+        )
+    return ConnectorKind(name, "given on the command line", module, class_name, _roots_of(module))
+
+
+def _roots_of(module: str) -> tuple[str, ...]:
+    """What to copy per process: the connector's package, or the module of a bare one in vLLM."""
+    if module.startswith(_V1 + "."):
+        return (f"{_V1}.{module.removeprefix(_V1 + '.').partition('.')[0]}",)
+    return (module.partition(".")[0],)
+
+
+@dataclass(frozen=True)
+class ConnectorSetup:
+    """A connector on one engine: its role and the addresses it is configured with."""
+
+    kind: ConnectorKind
+    role: Literal["kv_producer", "kv_consumer"]
+    extra_config: Mapping[str, Any]
+
+    @property
+    def module(self) -> str:
+        return self.kind.module
+
+    def transfer_config(self, guest: GuestProcess) -> dict[str, Any]:
+        """Keyword arguments of vLLM's KVTransferConfig for the engine that runs in ``guest``."""
+        return {
+            "kv_connector": self.kind.class_name,
+            "kv_connector_module_path": guest.alias(self.kind.module),
+            "kv_connector_extra_config": {**self.kind.extra_config, **self.extra_config},
+        }

@@ -1,0 +1,63 @@
+"""vLLM's engine loop on a simulated process: EngineCoreProc without its sockets.
+
+The loop, the step functions, abort handling, the scheduler and the KV cache planning are
+vLLM's. What is left out is what surrounds them in a real process: the handshake with the front
+end and the socket threads, whose place the engine's own queues take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import vllm.v1.engine.core as vllm_core
+from vllm.config import VllmConfig
+from vllm.v1.engine.core import EngineCore, EngineCoreProc, EngineShutdownState
+
+from sim.probes import StepTimes
+
+if TYPE_CHECKING:
+    from sim.engine.engine import Engine
+
+# Housekeeping of a real process's heap: one interpreter hosts all engines here, and garbage
+# collection is off during a run anyway.
+vllm_core.freeze_gc_heap = lambda: None
+
+ClientOutputs = tuple[int, Any]
+
+
+class _OutputQueue:
+    """Where the loop puts outputs for the front end."""
+
+    def __init__(self, deliver: Callable[[ClientOutputs], None]) -> None:
+        self.put_nowait = deliver
+
+
+class EngineLoop(EngineCoreProc):
+    """One engine core; ``run_busy_loop`` is vLLM's and returns only by an exception."""
+
+    def __init__(
+        self, engine: Engine, vllm_config: VllmConfig, executor_class: Callable[..., Any]
+    ) -> None:
+        self._engine = engine
+        self.input_queue = engine.world.facades["queue"].Queue()
+        self.output_queue = _OutputQueue(engine.deliver_outputs)
+        self.engine_index = 0
+        self.engines_running = False
+        self.shutdown_state = EngineShutdownState.RUNNING
+        self.reject_new_requests = False
+        self.has_coordinator = False
+        self.publish_dp_lb_stats = False
+        self.process_input_queue_block = True
+        self.enable_fault_tolerance = False
+        EngineCore.__init__(self, vllm_config, executor_class, log_stats=False)
+        self._step, self.step_fn = self.step_fn, self._timed_step
+
+    def _timed_step(self) -> Any:
+        kernel = self._engine.kernel
+        start_ns = kernel.now_ns
+        outputs, model_executed = self._step()
+        self._engine.step_done(
+            StepTimes(self._engine.name, start_ns, kernel.now_ns, int(model_executed))
+        )
+        return outputs, model_executed

@@ -1,0 +1,262 @@
+"""One vLLM engine: a node, its processes, and the verbs that others have for it.
+
+The front end (router) adds and aborts requests and gets outputs; the testbed starts, crashes,
+restarts, pauses and resumes it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vllm.config import VllmConfig
+from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, EngineCoreRequestType
+
+from sim.device import Gate
+from sim.engine.core import ClientOutputs, EngineLoop
+from sim.engine.executors import MultiProcessExecutor, SingleProcessExecutor
+from sim.engine.groups import enter_groups
+from sim.engine.ledger import BlockLedger
+from sim.engine.options import EngineOptions
+from sim.guest.process import GuestProcess
+from sim.kernel import Kernel, Node, ProcessState
+from sim.model.config import build_vllm_config
+from sim.model.presets import Geometry, ModelPreset
+from sim.probes import StepTimes
+from sim.units import US
+
+if TYPE_CHECKING:
+    from sim.engine.connectors import ConnectorSetup
+    from sim.engine.worker import Worker
+    from sim.world import World
+
+_FRONT_END_LATENCY_NS = 100 * US
+OnOutput = Callable[["Engine", EngineCoreOutput], None]
+
+
+class Engine:
+    """A producer, a consumer, or a colocated engine (no connector)."""
+
+    def __init__(
+        self,
+        world: World,
+        node: Node,
+        preset: ModelPreset,
+        options: EngineOptions,
+        *,
+        geometry: Geometry,
+        num_blocks: int,
+        max_model_len: int,
+        connector: ConnectorSetup | None,
+    ) -> None:
+        self.world = world
+        self.kernel: Kernel = world.kernel
+        self.node = node
+        self.name = node.name
+        self.preset = preset
+        self.options = options
+        self.geometry = geometry
+        self.num_blocks = num_blocks
+        self.max_model_len = max_model_len
+        self.connector = connector
+        self.incarnation = 0
+        self.alive = False
+        self.on_output: OnOutput | None = None
+        self.loop: EngineLoop | None = None
+        self.core: GuestProcess
+        self.processes: list[GuestProcess] = []
+        self.workers: list[Worker] = []
+        self._gates: dict[int, Gate] = {}
+        self._config: VllmConfig | None = None
+
+    # --------------------------------------------------------- life and death
+
+    def start(self) -> None:
+        """Start the engine core's process; requests may be added at once, they wait."""
+        self.alive = True
+        self.loop = None
+        self.workers = []
+        self.processes = []
+        self._gates = {}
+        self.ready = self.kernel.event()
+        self._inbox = self.world.facades["queue"].Queue()
+        self.core = self._new_process("core")
+        self.kernel.spawn(self.core.process, self._main, name="main")
+
+    def crash(self) -> None:
+        """All processes vanish at once, as after SIGKILL or a power failure."""
+        self._die("crashed", injected=True)
+
+    def restart(self) -> None:
+        """A new incarnation on the same address, with new memory and an empty cache."""
+        assert not self.alive, f"{self.name} is up; crash it first"
+        self.incarnation += 1
+        self.start()
+
+    def pause(self) -> None:
+        for guest in self.processes:
+            self.kernel.pause(guest.process)
+
+    def resume(self) -> None:
+        for guest in self.processes:
+            if guest.process.state is ProcessState.PAUSED:
+                self.kernel.resume(guest.process)
+
+    def _die(self, reason: str, *, injected: bool) -> None:
+        self.alive = False
+        self.kernel.record("engine-died", node=self.name, reason=reason, injected=injected)
+        for guest in self.processes:
+            self.kernel.crash(guest.process)
+            self.world.process_died(guest.process)
+        for probe in self.world.probes:
+            probe.engine_died(self.name, reason, injected=injected)
+
+    def _main(self) -> None:
+        try:
+            loop = EngineLoop(self, self.vllm_config_for(self.core), self._executor_class())
+            self.loop = loop
+            self._watch_blocks(loop.scheduler)
+            self.kernel.record("engine-started", node=self.name, incarnation=self.incarnation)
+            for probe in self.world.probes:
+                probe.engine_started(self)
+            self.ready.succeed()
+            self.kernel.spawn(self.core.process, self._input_loop, loop, name="input")
+            loop.run_busy_loop()
+        except Exception as error:
+            # A real engine core logs the exception and its process ends.
+            self.world.engine_failed(self, error)
+            self._die(f"{type(error).__name__}: {error}", injected=False)
+
+    # ------------------------------------------------------------- front end
+
+    def add_request(self, request: EngineCoreRequest) -> None:
+        self._send(EngineCoreRequestType.ADD, request)
+
+    def abort(self, request_ids: list[str]) -> None:
+        self._send(EngineCoreRequestType.ABORT, request_ids)
+
+    def _send(self, kind: EngineCoreRequestType, message: Any) -> None:
+        self.kernel.call_later(_FRONT_END_LATENCY_NS, self._inbox.put_nowait, (kind, message))
+
+    def _input_loop(self, loop: EngineLoop) -> None:
+        """What vLLM's input thread does between the socket and the loop's queue."""
+        while True:
+            kind, message = self._inbox.get()
+            if kind is EngineCoreRequestType.ADD:
+                message = loop.preprocess_add_request(message)
+            else:
+                loop.aborts_queue.put_nowait(message)
+            loop.input_queue.put_nowait((kind, message))
+
+    def deliver_outputs(self, item: ClientOutputs) -> None:
+        """Outputs of a step reach the front end a moment later."""
+        for output in item[1].outputs:
+            self.kernel.call_later(_FRONT_END_LATENCY_NS, self._deliver, output)
+
+    def _deliver(self, output: EngineCoreOutput) -> None:
+        if self.on_output is not None:
+            self.on_output(self, output)
+
+    # ----------------------------------------------- what processes are made of
+
+    def layer_specs(self, vllm_config: VllmConfig) -> dict[str, Any]:
+        return self.preset.layer_specs(self.options.tp_size, self.geometry, vllm_config)
+
+    def start_rank_process(self, rank: int) -> GuestProcess:
+        return self._new_process(f"rank{rank}")
+
+    def enter_rank(self, guest: GuestProcess, rank: int) -> None:
+        """Give the running process its place in the parallel groups."""
+        enter_groups(self, guest.process, rank)
+
+    def vllm_config_for(self, guest: GuestProcess) -> VllmConfig:
+        """This process's own copy, with the connector loaded from the process's own modules."""
+        if self._config is None:
+            self._config = self._build_config(guest)
+        config = copy.deepcopy(self._config)
+        transfer = config.kv_transfer_config
+        if transfer is not None and self.connector is not None:
+            transfer.kv_connector_module_path = guest.alias(self.connector.module)
+            guest.load(self.connector.module)
+        return config
+
+    def gate_of_step(self, step: int) -> Gate | None:
+        """Where the ranks meet for forward pass number ``step``."""
+        if self.options.tp_size == 1:
+            return None
+        gate = self._gates.get(step)
+        if gate is None:
+            gate = self._gates[step] = Gate(self.options.tp_size)
+            self._gates.pop(step - 4, None)  # nobody is that far behind: two steps in flight
+        return gate
+
+    def _build_config(self, guest: GuestProcess) -> VllmConfig:
+        connector = self.connector
+        if connector is not None:
+            guest.load(connector.module)
+        options = self.options
+        return build_vllm_config(
+            self.preset,
+            num_blocks=self.num_blocks,
+            geometry=self.geometry,
+            tp_size=options.tp_size,
+            max_model_len=self.max_model_len,
+            max_num_seqs=options.max_num_seqs,
+            max_num_batched_tokens=options.max_num_batched_tokens,
+            enable_prefix_caching=options.enable_prefix_caching,
+            enable_chunked_prefill=options.enable_chunked_prefill,
+            async_scheduling=options.async_scheduling,
+            connector=None if connector is None else connector.transfer_config(guest),
+            kv_role=None if connector is None else connector.role,
+            kv_load_failure_policy=options.kv_load_failure_policy,
+            engine_id=f"{self.name}-{self.incarnation}",
+        )
+
+    def _executor_class(self) -> Callable[..., Any]:
+        if self.options.executor == "multi-process":
+            return partial(MultiProcessExecutor, engine=self)
+        return partial(SingleProcessExecutor, engine=self)
+
+    def _new_process(self, name: str) -> GuestProcess:
+        guest = self.world.new_guest_process(self, name)
+        self.processes.append(guest)
+        return guest
+
+    # ------------------------------------------------------------ observation
+
+    def _watch_blocks(self, scheduler: Any) -> None:
+        BlockLedger(scheduler.kv_cache_manager, self._blocks_held, self._blocks_freed)
+
+    def watch_memory(self, worker: Worker) -> None:
+        self.workers.append(worker)
+        self.world.watch_memory(worker)
+
+    def _blocks_held(self, request_id: str, group: int, block_ids: list[int]) -> None:
+        for probe in self.world.probes:
+            probe.blocks_held(self.name, request_id, group, block_ids)
+
+    def _blocks_freed(self, request_id: str) -> None:
+        for probe in self.world.probes:
+            probe.blocks_freed(self.name, request_id)
+
+    def step_done(self, step: StepTimes) -> None:
+        for probe in self.world.probes:
+            probe.step_done(step)
+
+    def connector_reported(self, rank: int, output: Any) -> None:
+        """A worker's connector reported finished transfers for this step."""
+        if output is None:
+            return
+        for request_id in sorted(output.finished_sending or ()):
+            self.kernel.record("sending-finished", node=self.name, rank=rank, request=request_id)
+            for probe in self.world.probes:
+                probe.sending_finished(self.name, rank, request_id)
+        for request_id in sorted(output.finished_recving or ()):
+            failed = request_id in output.failed_recving
+            self.kernel.record(
+                "receiving-finished", node=self.name, rank=rank, request=request_id, failed=failed
+            )
+            for probe in self.world.probes:
+                probe.receiving_finished(self.name, rank, request_id, failed=failed)

@@ -1,0 +1,54 @@
+"""Who holds which block of an engine, as its own scheduler sees it.
+
+The ledger listens to the KV cache manager's two verbs, allocate and free, and passes on what
+changed. It changes nothing: the scheduler's own bookkeeping stays the authority.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+OnHeld = Callable[[str, int, list[int]], None]
+OnFreed = Callable[[str], None]
+
+
+class BlockLedger:
+    """Follows one KV cache manager.
+
+    Args:
+        manager: vLLM's KVCacheManager; its ``allocate_slots`` and ``free`` are wrapped on this
+            instance.
+        on_held: called with request id, group and the block ids new to the request.
+        on_freed: called with the request id when it held anything.
+    """
+
+    def __init__(self, manager: Any, on_held: OnHeld, on_freed: OnFreed) -> None:
+        self._managers = manager.coordinator.single_type_managers
+        self._known: dict[str, list[int]] = {}
+        self._on_held = on_held
+        self._on_freed = on_freed
+        self._allocate, self._free = manager.allocate_slots, manager.free
+        manager.allocate_slots = self._allocate_slots
+        manager.free = self._free_request
+
+    def _allocate_slots(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        blocks = self._allocate(request, *args, **kwargs)
+        if blocks is not None:
+            self._report_new(request.request_id)
+        return blocks
+
+    def _report_new(self, request_id: str) -> None:
+        known = self._known.setdefault(request_id, [0] * len(self._managers))
+        for group, manager in enumerate(self._managers):
+            held = manager.req_to_blocks.get(request_id, ())
+            if len(held) > known[group]:
+                new = [block.block_id for block in held[known[group] :]]
+                known[group] = len(held)
+                self._on_held(request_id, group, new)
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        result = self._free(request, *args, **kwargs)
+        if self._known.pop(request.request_id, None) is not None:
+            self._on_freed(request.request_id)
+        return result

@@ -1,0 +1,27 @@
+"""The knobs of an engine that change what a connector goes through."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from sim.engine.timing import StepTimes
+
+Executor = Literal["single-process", "multi-process"]
+
+
+class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of every engine of a scenario, with vLLM's names where it has one."""
+
+    tp_size: int = 1
+    executor: Executor = "single-process"
+    async_scheduling: bool = True
+    enable_prefix_caching: bool = True
+    enable_chunked_prefill: bool = True
+    kv_load_failure_policy: Literal["fail", "recompute"] = "fail"
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 8192
+    num_blocks: int | None = None
+    """KV cache blocks per rank; chosen from the workload when not given."""
+    step_times: StepTimes = StepTimes()

@@ -1,0 +1,178 @@
+"""The simulated worker's model runner: vLLM's V2 order of work over the synthetic model.
+
+Order, as in vllm/v1/worker/gpu/model_runner.py: requests end, begin and get their new blocks;
+new blocks are zeroed (queued on the stream); the connector's hooks run around the forward pass;
+sampling, then the connector's results; the output is awaited only when somebody asks for it.
+When a load precedes the forward and when it follows it is decided by vLLM's own hook module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from vllm.forward_context import set_forward_context
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import AsyncModelRunnerOutput, KVConnectorOutput, ModelRunnerOutput
+
+from sim.device import DeviceEvent, Gate, Stream
+from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
+from sim.engine.forward import SyntheticModel
+from sim.engine.timing import StepTimes
+from sim.kernel import Kernel
+from sim.model.token_stream import TokenStream
+
+GateOfStep = Callable[[int], Gate | None]
+OnConnectorOutput = Callable[[KVConnectorOutput | None], None]
+
+
+class SampledLater(AsyncModelRunnerOutput):
+    """The output of a step whose tokens are still being computed on the device."""
+
+    def __init__(self, output: ModelRunnerOutput, batch: Batch, done: DeviceEvent) -> None:
+        self._output = output
+        self._batch = batch
+        self._done = done
+
+    def get_output(self) -> ModelRunnerOutput:
+        self._done.synchronize()
+        sampled = self._batch.sampled
+        self._output.sampled_token_ids = [
+            [sampled[request_id]] if request_id in sampled else []
+            for request_id in self._batch.req_ids
+        ]
+        return self._output
+
+    def get_kv_connector_output(self) -> KVConnectorOutput | None:
+        return self._output.kv_connector_output
+
+
+class ModelRunner:
+    """One rank's share of every engine step."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        vllm_config: Any,
+        model: SyntheticModel,
+        stream: Stream,
+        kv_connector: Any,
+        times: StepTimes,
+        gate_of_step: GateOfStep,
+        on_connector_output: OnConnectorOutput,
+    ) -> None:
+        self.kernel = kernel
+        self.vllm_config = vllm_config
+        self.model = model
+        self.stream = stream
+        self.kv_connector = kv_connector
+        self.times = times
+        self._gate_of_step = gate_of_step
+        self._on_connector_output = on_connector_output
+        self._requests: dict[str, RequestState] = {}
+        self._pending: tuple[Batch, set[str]] | None = None
+        self._forwards = 0
+
+    # ------------------------------------------------------------- the step
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        """First half of a step; None means that sample_tokens() has the output."""
+        self._remove_requests(scheduler_output)
+        self._add_requests(scheduler_output)
+        self._update_requests(scheduler_output)
+        self._zero_new_blocks(scheduler_output)
+        if scheduler_output.total_num_scheduled_tokens == 0:
+            no_forward: ModelRunnerOutput = self.kv_connector.no_forward(scheduler_output)
+            self._on_connector_output(no_forward.kv_connector_output)
+            return no_forward
+        self.kernel.sleep(self.times.host_ns)
+        batch = self._make_batch(scheduler_output)
+        with set_forward_context(None, self.vllm_config, num_tokens=batch.num_tokens):
+            self.kv_connector.pre_forward(scheduler_output, batch)
+            self._launch_forward(batch)
+        self.kv_connector.finish_forward()
+        self._pending = (batch, scheduler_output.finished_req_ids)
+        return None
+
+    def sample_tokens(self) -> SampledLater | None:
+        """Second half: the connector's results, and a hold on tokens yet to come."""
+        if self._pending is None:  # the first half failed
+            return None
+        (batch, finished_req_ids), self._pending = self._pending, None
+        output = ModelRunnerOutput(
+            req_ids=batch.req_ids,
+            req_id_to_index={request_id: i for i, request_id in enumerate(batch.req_ids)},
+            sampled_token_ids=[],
+        )
+        done = DeviceEvent()
+        done.record(self.stream)
+        output.kv_connector_output = self.kv_connector.post_forward(finished_req_ids)
+        self._on_connector_output(output.kv_connector_output)
+        return SampledLater(output, batch, done)
+
+    # ----------------------------------------------------- request bookkeeping
+
+    def _remove_requests(self, scheduler_output: SchedulerOutput) -> None:
+        ended = scheduler_output.finished_req_ids | (scheduler_output.preempted_req_ids or set())
+        for request_id in sorted(ended):
+            self._requests.pop(request_id, None)
+
+    def _add_requests(self, scheduler_output: SchedulerOutput) -> None:
+        for new in scheduler_output.scheduled_new_reqs:
+            tokens = new.prefill_token_ids
+            assert tokens is not None, f"{new.req_id}: the V2 runner needs prefill_token_ids"
+            self._requests[new.req_id] = RequestState(
+                request_id=new.req_id,
+                tokens=TokenStream(tokens),
+                tables=[BlockTable(block_ids) for block_ids in new.block_ids],
+                num_computed=new.num_computed_tokens,
+            )
+
+    def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
+        cached = scheduler_output.scheduled_cached_reqs
+        for request_id, num_computed, new_block_ids in zip(
+            cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
+        ):
+            state = self._requests[request_id]
+            state.num_computed = num_computed
+            for table, block_ids in zip(state.tables, new_block_ids or (), strict=False):
+                table.extend(block_ids)
+
+    def _zero_new_blocks(self, scheduler_output: SchedulerOutput) -> None:
+        block_ids = scheduler_output.new_block_ids_to_zero
+        if block_ids:
+            self.stream.enqueue(
+                "zero",
+                self.times.zero_ns(len(block_ids)),
+                at_end=lambda: self.model.zero(block_ids),
+            )
+
+    # --------------------------------------------------------------- forward
+
+    def _make_batch(self, scheduler_output: SchedulerOutput) -> Batch:
+        chunks = []
+        for request_id, count in scheduler_output.num_scheduled_tokens.items():
+            state = self._requests[request_id]
+            start, end = state.num_computed, state.num_computed + count
+            # A prompt that is not complete yet gives no token. The tokens of a decode may
+            # still be under way on the device, so the stream, not its length now, decides.
+            chunks.append(Chunk(state, start, end, samples=end >= len(state.tokens)))
+        return Batch(
+            req_ids=[chunk.state.request_id for chunk in chunks],
+            chunks=chunks,
+            idx_mapping=np.arange(len(chunks), dtype=np.int32),
+            num_tokens=scheduler_output.total_num_scheduled_tokens,
+        )
+
+    def _launch_forward(self, batch: Batch) -> None:
+        sizes = [chunk.end - chunk.start for chunk in batch.chunks]
+        decodes = sizes.count(1)
+        self._forwards += 1
+        self.stream.enqueue(
+            "forward",
+            self.times.forward_ns(sum(sizes) - decodes, decodes),
+            at_start=lambda: self.model.read(batch),
+            at_end=lambda: self.model.write_and_sample(batch),
+            gate=self._gate_of_step(self._forwards),
+        )

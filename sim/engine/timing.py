@@ -1,0 +1,35 @@
+"""How long the simulated GPU and the host take: plain, documented, and not a prediction."""
+
+from __future__ import annotations
+
+import msgspec
+
+from sim.units import US
+
+
+class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Durations of one engine step, in microseconds.
+
+    The defaults have the order of magnitude of an 8B model on one accelerator; they give a run
+    its rhythm and must not be read as performance figures.
+    """
+
+    host_us: int = 300
+    base_us: int = 5_000
+    prefill_us_per_token: float = 20.0
+    decode_us_per_request: float = 40.0
+    zero_us_per_block: float = 0.5
+
+    def forward_ns(self, prefill_tokens: int, decode_requests: int) -> int:
+        variable = (
+            prefill_tokens * self.prefill_us_per_token
+            + decode_requests * self.decode_us_per_request
+        )
+        return self.base_us * US + round(variable * US)
+
+    def zero_ns(self, blocks: int) -> int:
+        return max(US, round(blocks * self.zero_us_per_block * US))
+
+    @property
+    def host_ns(self) -> int:
+        return self.host_us * US

@@ -1,0 +1,122 @@
+"""What vLLM's executors call a worker: one rank, its device, its caches and its connector half.
+
+The methods are those that EngineCore and the executors invoke by name on a real Worker, in the
+same order at start-up: specs, layout, memory, connector, caches, hooks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from vllm.config import VllmConfig, set_current_vllm_config
+from vllm.distributed.kv_transfer import (
+    ensure_kv_transfer_initialized,
+    get_kv_transfer_group,
+    has_kv_transfer_group,
+)
+from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.worker.worker_base import CompilationTimes
+
+from sim.device import Stream
+from sim.engine.forward import SyntheticModel
+from sim.engine.memory import RankMemory
+from sim.engine.runner import ModelRunner, SampledLater
+from sim.guest.process import GuestProcess
+from sim.model.caches import KVCaches
+
+if TYPE_CHECKING:
+    from sim.engine.engine import Engine
+
+_PLENTY_OF_MEMORY = 1 << 44  # the number of blocks is an option, not a result of profiling
+HOOKS_MODULE = "vllm.v1.worker.gpu.kv_connector"
+
+
+class Worker:
+    """One tensor-parallel rank of a simulated engine."""
+
+    def __init__(
+        self, engine: Engine, guest: GuestProcess, vllm_config: VllmConfig, rank: int
+    ) -> None:
+        self.engine = engine
+        self.guest = guest
+        self.vllm_config = vllm_config
+        self.rank = rank
+        self.stream = Stream(engine.kernel, guest.process, f"{guest.process.path}/stream")
+        guest.process.resources["stream"] = self.stream
+        self.memory: RankMemory | None = None
+        self.runner: ModelRunner | None = None
+
+    # ------------------------------------------------------------- start-up
+
+    def get_kv_cache_spec(self) -> dict[str, KVCacheSpec]:
+        return self.engine.layer_specs(self.vllm_config)
+
+    def get_supported_kv_cache_layouts(self) -> list[str]:
+        return list(self.engine.preset.supported_layouts)
+
+    def set_kv_cache_layout(self, layout_name: str, cp_kv_cache_interleave_size: int) -> None:
+        self.vllm_config.cache_config.kv_cache_layout = layout_name
+
+    def determine_available_memory(self) -> int:
+        return _PLENTY_OF_MEMORY
+
+    def update_max_model_len(self, max_model_len: int) -> None:
+        self.vllm_config.model_config.max_model_len = max_model_len
+
+    def initialize_from_config(self, kv_cache_configs: list[KVCacheConfig]) -> None:
+        """Connector first, caches second, then the hooks register the caches with it."""
+        config = kv_cache_configs[self.rank]
+        cache_config = self.vllm_config.cache_config
+        cache_config.num_gpu_blocks = config.num_blocks
+        cache_config.hash_block_size = config.hash_block_size
+        cache_config.cache_hit_alignment_tokens = config.cache_hit_alignment_tokens
+        with set_current_vllm_config(self.vllm_config):
+            ensure_kv_transfer_initialized(self.vllm_config, config)
+            caches = KVCaches.allocate(config, str(cache_config.kv_cache_layout))
+            self.memory = RankMemory(caches, config.num_blocks)
+            self.engine.watch_memory(self)
+            hooks = self.guest.load(HOOKS_MODULE)
+            kv_connector = hooks.get_kv_connector(self.vllm_config, caches.views)
+        model = SyntheticModel(self.engine, self.rank, config, self.memory)
+        self.runner = ModelRunner(
+            self.engine.kernel,
+            self.vllm_config,
+            model,
+            self.stream,
+            kv_connector,
+            self.engine.options.step_times,
+            self.engine.gate_of_step,
+            partial(self.engine.connector_reported, self.rank),
+        )
+
+    def compile_or_warm_up_model(self) -> CompilationTimes:
+        return CompilationTimes(language_model=0.0, encoder=0.0)
+
+    def get_kv_connector_handshake_metadata(self) -> dict[tuple[int, int], Any] | None:
+        if not has_kv_transfer_group():
+            return None
+        metadata = get_kv_transfer_group().get_handshake_metadata()
+        return None if metadata is None else {(0, self.rank): metadata}
+
+    def get_supported_tasks(self) -> tuple[str, ...]:
+        return ("generate",)
+
+    # ------------------------------------------------------------- each step
+
+    def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
+        assert self.runner is not None
+        return self.runner.execute_model(scheduler_output)
+
+    def sample_tokens(self, grammar_output: GrammarOutput | None) -> SampledLater | None:
+        assert self.runner is not None
+        return self.runner.sample_tokens()
+
+    def take_draft_token_ids(self) -> None:
+        return None
+
+    def shutdown(self) -> None:
+        if has_kv_transfer_group():
+            get_kv_transfer_group().shutdown()

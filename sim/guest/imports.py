@@ -1,0 +1,170 @@
+"""Every simulated process gets its own copies of the guest modules.
+
+Upstream keeps state in module globals (a role singleton, caches), so two engines in one
+interpreter need separate module objects. A guest module is executed with its own ``__import__``:
+imports at the top of a module, in class bodies and inside functions all pass through it, and it
+answers with a facade, with this process's copy of another guest, or with the shared module.
+
+Copies are known to the interpreter as ``guest.<process>.<original name>``, so that vLLM's own
+factory loads a connector from its process's copy through ``kv_connector_module_path``, and
+pickle, dataclasses and typing find the classes they look for.
+"""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from sim.guest.sources import GuestSources
+
+GUEST_ROOT = "guest"
+
+
+class PackageView(ModuleType):
+    """A shared package as a guest sees it: guests and facades below it take precedence."""
+
+    def __init__(self, name: str, importer: GuestImporter) -> None:
+        super().__init__(name)
+        self.__dict__["_importer"] = importer
+
+    def __getattr__(self, attribute: str) -> Any:
+        importer: GuestImporter = self.__dict__["_importer"]
+        child = f"{self.__name__}.{attribute}"
+        if importer.is_special(child):
+            return importer.module(child)
+        return getattr(importlib.import_module(self.__name__), attribute)
+
+
+class GuestImporter:
+    """The guest modules of one simulated process.
+
+    Args:
+        label: unique name of the process, without dots.
+        roots: modules and packages to copy; a package stands for everything below it.
+        facades: module name to the stand-in that guests get for it.
+    """
+
+    def __init__(
+        self,
+        label: str,
+        roots: Iterable[str],
+        facades: Mapping[str, ModuleType],
+        sources: GuestSources,
+    ) -> None:
+        self.prefix = f"{GUEST_ROOT}.{label}."
+        self._roots = tuple(roots)
+        self._facades = dict(facades)
+        self._facades.setdefault("importlib", self._importlib_facade())
+        self._sources = sources
+        self._copies: dict[str, ModuleType] = {}
+        self._views: dict[str, ModuleType] = {}
+        self._builtins = {**vars(builtins), "__import__": self._import}
+        names = [*self._roots, *self._facades]
+        self._ancestors = frozenset(
+            name[:i] for name in names for i, c in enumerate(name) if c == "."
+        )
+        sys.modules.setdefault(GUEST_ROOT, ModuleType(GUEST_ROOT))
+
+    # ---------------------------------------------------------------- public
+
+    def alias(self, name: str) -> str:
+        """The name under which the interpreter knows this process's copy of ``name``."""
+        return self.prefix + name
+
+    def load(self, name: str) -> ModuleType:
+        """This process's copy of guest module ``name``, executed on first use."""
+        if not self.is_guest(name):
+            raise ValueError(f"{name!r} is not a guest; guests are {', '.join(self._roots)}")
+        if name not in self._copies:
+            self._execute(name)
+        return self._copies[name]
+
+    def is_guest(self, name: str) -> bool:
+        return any(name == root or name.startswith(root + ".") for root in self._roots)
+
+    def is_special(self, name: str) -> bool:
+        """Whether guests get anything but the shared module under this name."""
+        return name in self._facades or name in self._ancestors or self.is_guest(name)
+
+    def module(self, name: str) -> ModuleType:
+        """What a guest of this process gets for an absolute module name."""
+        if name in self._facades:
+            return self._facades[name]
+        if self.is_guest(name):
+            return self.load(name)
+        if name in self._ancestors:
+            if name not in self._views:
+                importlib.import_module(name)
+                self._views[name] = PackageView(name, self)
+            return self._views[name]
+        return importlib.import_module(name)
+
+    def close(self) -> None:
+        """Forget the copies; the interpreter no longer knows them."""
+        for name in self._copies:
+            sys.modules.pop(self.alias(name), None)
+
+    # -------------------------------------------------------------- internal
+
+    def _execute(self, name: str) -> None:
+        source = self._sources.find(name)
+        alias = self.alias(name)
+        spec = ModuleSpec(alias, loader=None, origin=source.path, is_package=source.is_package)
+        module = importlib.util.module_from_spec(spec)
+        module.__file__ = source.path
+        module.__dict__["__builtins__"] = self._builtins
+        self._copies[name] = sys.modules[alias] = module
+        try:
+            exec(source.code, module.__dict__)
+        except BaseException:
+            del self._copies[name], sys.modules[alias]
+            raise
+        parent, _, child = name.rpartition(".")
+        if parent in self._copies:
+            setattr(self._copies[parent], child, module)
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """The guests' ``__import__``; same contract as the built-in one."""
+        if level:
+            package = str((globals or {}).get("__package__", ""))
+            name = importlib.util.resolve_name("." * level + name, package)
+            name = name.removeprefix(self.prefix)
+        if not fromlist:
+            self._import_chain(name)
+            return self.module(name.partition(".")[0])
+        module = self.module(name)
+        for item in fromlist:
+            child = f"{name}.{item}"
+            if self.is_guest(child) and not hasattr(module, item):
+                self.load(child)
+        return module
+
+    def _import_chain(self, name: str) -> None:
+        """``import a.b.c`` must fail when c does not exist, though only a is bound."""
+        if name in self._facades or self.is_guest(name):
+            self.module(name)
+        elif not any(name.startswith(facade + ".") for facade in self._facades):
+            importlib.import_module(name)
+
+    def _importlib_facade(self) -> ModuleType:
+        facade = PackageView("importlib", self)
+        facade.__dict__["import_module"] = self._import_module
+        return facade
+
+    def _import_module(self, name: str, package: str | None = None) -> ModuleType:
+        if name.startswith("."):
+            name = importlib.util.resolve_name(name, package or "").removeprefix(self.prefix)
+        return self.module(name.removeprefix(self.prefix))

@@ -1,0 +1,80 @@
+"""Where the source text of guest modules comes from, and the hash of what was loaded.
+
+The text is that of the installed package, unless an overlay directory (a vLLM checkout with
+somebody's patch, say) has a file of the same name. Nothing is executed here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+
+from sim.errors import UsageError
+
+
+@dataclass(frozen=True)
+class GuestSource:
+    """One module's text, compiled. ``is_package`` decides how relative imports resolve."""
+
+    name: str
+    path: str
+    is_package: bool
+    code: CodeType
+    digest: str
+
+
+class GuestSources:
+    """Finds, compiles and remembers guest sources; one object serves all processes of a run."""
+
+    def __init__(self, overlay: Path | None = None) -> None:
+        if overlay is not None and not overlay.is_dir():
+            raise UsageError(
+                f"overlay {str(overlay)!r} is not a directory; give the root of a checkout "
+                "(the directory that holds vllm/)"
+            )
+        self.overlay = overlay
+        self._sources: dict[str, GuestSource] = {}
+
+    def find(self, name: str) -> GuestSource:
+        """The source of module ``name``; ModuleNotFoundError when there is none."""
+        if name not in self._sources:
+            path, is_package = self._locate(name)
+            self._sources[name] = _compile(name, path, is_package)
+        return self._sources[name]
+
+    def digest(self) -> str:
+        """Hash of every module loaded so far, independent of the order of loading."""
+        total = hashlib.blake2b(digest_size=8)
+        for name in sorted(self._sources):
+            total.update(f"{name}={self._sources[name].digest}\n".encode())
+        return total.hexdigest()
+
+    def _locate(self, name: str) -> tuple[Path, bool]:
+        if self.overlay is not None:
+            base = self.overlay.joinpath(*name.split("."))
+            if (base / "__init__.py").is_file():
+                return base / "__init__.py", True
+            if base.with_suffix(".py").is_file():
+                return base.with_suffix(".py"), False
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+            raise ModuleNotFoundError(f"no Python source for guest module {name!r}", name=name)
+        return Path(spec.origin), spec.submodule_search_locations is not None
+
+
+_COMPILED: dict[tuple[str, str], CodeType] = {}  # by path and content: a cache, never state
+
+
+def _compile(name: str, path: Path, is_package: bool) -> GuestSource:
+    text = path.read_bytes()
+    digest = hashlib.blake2b(text, digest_size=8).hexdigest()
+    key = (str(path), digest)
+    if key not in _COMPILED:
+        try:
+            _COMPILED[key] = compile(text, str(path), "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise UsageError(f"{path}:{error.lineno}: {error.msg}") from error
+    return GuestSource(name, str(path), is_package, _COMPILED[key], digest)

@@ -1,0 +1,114 @@
+"""What oracles and ledgers may watch: the calls that engines, workers and the router make.
+
+A probe sees the run from outside, as it happens, and changes nothing. The event log tells the
+story to people; probes get the live objects, because a million versions of blocks are no story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """One engine step: from the call of vLLM's step function to its return."""
+
+    node: str
+    start_ns: int
+    end_ns: int
+    scheduled_tokens: int
+
+    @property
+    def duration_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True)
+class WrongBytes:
+    """A forward pass read bytes that are not the ones its request's tokens define.
+
+    ``found`` says what was there instead, in words; ``owner`` is the request whose bytes they
+    are, when they are anybody's. Token positions are inclusive, blocks in order of position.
+    """
+
+    node: str
+    rank: int
+    request_id: str
+    layer: str
+    group: int
+    block_ids: tuple[int, ...]
+    first_token: int
+    last_token: int
+    found: str
+    owner: str | None
+    history: tuple[str, ...]
+
+
+class Probe:
+    """Base of everything that watches; each handler does nothing unless overridden."""
+
+    def engine_started(self, engine: Any) -> None:
+        """``engine`` (sim.engine.Engine) is up; after a restart this comes again."""
+
+    def engine_died(self, node: str, reason: str, *, injected: bool) -> None:
+        """The engine loop ended: by an exception of its own, or because it was crashed."""
+
+    def blocks_held(self, node: str, request_id: str, group: int, block_ids: list[int]) -> None:
+        """The scheduler added blocks to what ``request_id`` holds in a KV cache group."""
+
+    def blocks_freed(self, node: str, request_id: str) -> None:
+        """The scheduler gave up everything that ``request_id`` held."""
+
+    def before_landing(self, landing: Any) -> None:
+        """Bytes of a work request are about to be written (sim.fabric landing record)."""
+
+    def after_landing(self, landing: Any) -> None:
+        """They were written."""
+
+    def blocks_read(self, node: str, rank: int, request_id: str, group: int, blocks: Any) -> None:
+        """A forward pass attends to ``blocks`` (int array) whose content is new to the request."""
+
+    def wrong_bytes(self, finding: WrongBytes) -> None:
+        """A forward pass found wrong content."""
+
+    def sending_finished(self, node: str, rank: int, request_id: str) -> None:
+        """A worker's connector reported that P's blocks of the request may go."""
+
+    def receiving_finished(self, node: str, rank: int, request_id: str, *, failed: bool) -> None:
+        """A worker's connector reported the end of an asynchronous load."""
+
+    def step_done(self, step: StepTimes) -> None:
+        """An engine step returned."""
+
+    def request_started(self, request_id: str) -> None:
+        """The router took a request from its client."""
+
+    def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
+        """The client got its last word: ``outcome`` is a finish reason, error or aborted."""
+
+    def quiet_phase_began(self) -> None:
+        """From now on nothing is broken any more."""
+
+
+class Probes:
+    """All probes of a run, called in order of addition."""
+
+    def __init__(self) -> None:
+        self._probes: list[Probe] = []
+
+    def add(self, probe: Probe) -> None:
+        self._probes.append(probe)
+
+    def __iter__(self) -> Iterator[Probe]:
+        return iter(self._probes)
+
+    @contextmanager
+    def around_landing(self, landing: Any) -> Iterator[None]:
+        for probe in self._probes:
+            probe.before_landing(landing)
+        yield
+        for probe in self._probes:
+            probe.after_landing(landing)
