@@ -1,0 +1,115 @@
+"""The KV cache memory of one rank: vLLM's tensor views, and the same bytes by token slot.
+
+The views come from vLLM's own allocation code, over memory that is page-aligned and page-padded as
+on ROCm, where one backing buffer becomes one RDMA memory region. Which bytes belong to which block
+is asked of `sim.model.footprint`.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sim.errors import TestbedError
+from sim.model.content import Bytes
+from sim.model.environment import prepare_environment
+from sim.model.footprint import Footprint, LayerView
+
+prepare_environment()  # vLLM reads it while it is imported
+
+import torch  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from vllm.v1.kv_cache_interface import (  # noqa: E402
+    AttentionSpec,
+    KVCacheConfig,
+    UniformTypeKVCacheSpecs,
+)
+from vllm.v1.kv_cache_layout import KVCacheLayout  # noqa: E402
+from vllm.v1.worker.utils import allocate_kv_cache  # noqa: E402
+
+PAGE_SIZE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class KVCaches:
+    """The cache memory of one rank."""
+
+    config: KVCacheConfig
+    layout: KVCacheLayout
+    backing: torch.Tensor
+    """All of the memory, int8, starting and ending at a page boundary."""
+    views: Mapping[str, torch.Tensor]
+    """What the worker registers with the connector: [blocks, heads, states, content] a layer."""
+
+    @classmethod
+    def allocate(cls, config: KVCacheConfig, layout: KVCacheLayout) -> KVCaches:
+        """Zeroed memory for `config`, viewed in `layout`."""
+        supply = _SupplyBacking()
+        with supply:
+            views = allocate_kv_cache(config, torch.device("cpu"), layout)
+        if supply.backing is None:
+            raise TestbedError("vLLM allocated its KV cache by other means than torch.zeros")
+        return cls(config, layout, supply.backing, views)
+
+    def slots(self, layer: str) -> Bytes:
+        """The bytes of an attention layer by token: [blocks, states of a block, heads, content].
+
+        A strided window on the memory: ``slots[block_ids, offsets] = entries`` writes wherever
+        the layout puts them. A state is a token, except in caches that pool several into one.
+        """
+        spec = self.spec(layer)
+        if not isinstance(spec, AttentionSpec):
+            raise TypeError(f"layer {layer} has a {type(spec).__name__}, which has no token slots")
+        by_head: Bytes = self.views[layer].view(torch.uint8).numpy()
+        return by_head.transpose(0, 2, 1, 3)
+
+    def spec(self, layer: str) -> Any:
+        """The layer's own cache spec, taken out of its group's wrapper if there is one."""
+        for group in self.config.kv_cache_groups:
+            if layer in group.layer_names:
+                spec = group.kv_cache_spec
+                wrapped = isinstance(spec, UniformTypeKVCacheSpecs)
+                return spec.kv_cache_specs[layer] if wrapped else spec
+        raise KeyError(f"no cache layer {layer!r}; there are: {', '.join(self.views)}")
+
+    def footprint(self) -> Footprint:
+        """Where the blocks of every layer lie in the backing."""
+        return Footprint({name: self._layer_view(view) for name, view in self.views.items()})
+
+    def _layer_view(self, view: torch.Tensor) -> LayerView:
+        by_byte = view.view(torch.uint8)
+        offset = view.data_ptr() - self.backing.data_ptr()
+        return LayerView(offset, tuple(by_byte.shape), by_byte.stride())
+
+
+class _SupplyBacking(TorchFunctionMode):
+    """While active, hands page-aligned memory to the one ``torch.zeros`` call of the allocator.
+
+    vLLM pads to whole pages on ROCm only, and torch's CPU memory is not page-aligned.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.backing: torch.Tensor | None = None
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is not torch.zeros:
+            return func(*args, **(kwargs or {}))
+        if self.backing is not None:
+            raise TestbedError("vLLM allocated its KV cache in more than one piece")
+        self.backing = _page_aligned_zeros(args[0])
+        return self.backing
+
+
+def _page_aligned_zeros(size: int) -> torch.Tensor:
+    padded = -(-size // PAGE_SIZE) * PAGE_SIZE
+    # The pages are zero, and cost memory only once they are written to.
+    return torch.frombuffer(mmap.mmap(-1, padded), dtype=torch.int8)

@@ -1,0 +1,110 @@
+"""Which blocks of which layers a range of backing bytes touches.
+
+It works from the shapes and strides of the layer views alone, so it holds for every layout: a block
+of a layer is one run of bytes, or several when the layout tears the heads of a block apart. Cache
+groups overlay each other, so a byte may lie in layers of several groups: which of them owns the
+block at some time is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+Integers = npt.NDArray[np.int64]
+
+_MAX_PAIRS = 1 << 20
+"""Pairs of range and run that are looked at together; bounds the memory for long lists."""
+
+
+@dataclass(frozen=True)
+class LayerView:
+    """Where a layer lies: a view [blocks, heads, states, content bytes] of the backing."""
+
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In bytes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Touched:
+    """Parallel arrays, one element per touched block of a layer, sorted, without repetitions."""
+
+    range_index: Integers
+    layer_index: Integers
+    """Index into `Footprint.layers`."""
+    block_id: Integers
+
+
+class Footprint:
+    """Maps byte ranges of one backing buffer to the cache blocks in it."""
+
+    def __init__(self, views: Mapping[str, LayerView]) -> None:
+        self.layers = tuple(views)
+        runs = [
+            (index, view.offset + start, view.strides[0], length, view.shape[0])
+            for index, view in enumerate(views.values())
+            for start, length in _runs_of_a_block(view)
+        ]
+        table = np.array(runs, dtype=np.int64).reshape(-1, 5)
+        self._layer, self._start, self._stride, self._length, self._num_blocks = table.T
+
+    def touched(self, offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> Touched:
+        """The blocks that have at least one byte in one of the ranges ``[offset, offset + size)``.
+
+        Bytes between blocks, such as padding, belong to none.
+        """
+        starts, lengths = np.broadcast_arrays(
+            np.asarray(offsets, dtype=np.int64).reshape(-1),
+            np.asarray(sizes, dtype=np.int64).reshape(-1),
+        )
+        step = max(1, _MAX_PAIRS // max(1, len(self._layer)))
+        parts = [
+            self._touched_part(starts[i : i + step], lengths[i : i + step], i)
+            for i in range(0, len(starts), step)
+        ]
+        rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *parts])
+        return Touched(*rows.T)
+
+    def _touched_part(self, starts: Integers, lengths: Integers, first_index: int) -> Integers:
+        begin, end = starts[:, None], (starts + lengths)[:, None]
+        # Block b touches if its run at start + b * stride ends after begin and begins before end.
+        first = np.maximum((begin - self._start - self._length) // self._stride + 1, 0)
+        last = np.minimum((end - 1 - self._start) // self._stride, self._num_blocks - 1)
+        counts = np.where(end > begin, np.maximum(last - first + 1, 0), 0)
+        range_index, run = np.nonzero(counts)
+        counts = counts[range_index, run]
+        steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        blocks = np.repeat(first[range_index, run], counts) + steps
+        columns = (
+            np.repeat(range_index + first_index, counts),
+            np.repeat(self._layer[run], counts),
+        )
+        return _unique_rows(*columns, blocks)
+
+
+def _unique_rows(*columns: Integers) -> Integers:
+    """The distinct rows of the columns, sorted; several runs of a block may lie in one range."""
+    rows = np.stack(columns, axis=1)[np.lexsort(columns[::-1])]
+    is_new = np.ones(len(rows), dtype=bool)
+    is_new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
+    return rows[is_new]
+
+
+def _runs_of_a_block(view: LayerView) -> Iterator[tuple[int, int]]:
+    """Start (relative to the block) and length of each contiguous run of bytes of a block."""
+    length = 1
+    outer: list[range] = []
+    dimensions = zip(view.strides[1:], view.shape[1:], strict=True)
+    for stride, size in sorted(d for d in dimensions if d[1] > 1):
+        if stride == length and not outer:
+            length *= size
+        else:
+            outer.append(range(0, stride * size, stride))
+    for starts in product(*outer):
+        yield sum(starts), length

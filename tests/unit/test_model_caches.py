@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kv_planning import KVCacheLayout, plan_preset, plan_specs
+
+from sim.model.caches import PAGE_SIZE, KVCaches
+from sim.model.config import build_vllm_config
+from sim.model.presets import PRESETS, get_preset
+
+LAYOUTS = [layout.name for layout in KVCacheLayout]
+NUM_BLOCKS = 12
+
+
+def allocate(name: str, layout: str, tp_size: int = 1) -> KVCaches:
+    """Caches of a preset, or of one of the structures below that no preset has."""
+    if name in STRUCTURES:
+        preset, specs = STRUCTURES[name]
+        config = build_vllm_config(
+            get_preset(preset), num_blocks=NUM_BLOCKS, max_model_len=16, max_num_batched_tokens=64
+        )
+        config.cache_config.mamba_cache_mode = "align"
+        workers, _, resolved = plan_specs(config, [specs()], [layout])
+    else:
+        workers, _, resolved = plan_preset(
+            name, tp_size=tp_size, layout=layout, num_blocks=NUM_BLOCKS
+        )
+    assert resolved.name == layout
+    return KVCaches.allocate(workers[0], resolved)
+
+
+def packed_specs() -> dict[str, Any]:
+    """Recurrent layers, then latent layers with a pooled indexer: three page sizes."""
+    import torch
+    from vllm.v1.kv_cache_interface import MambaSpec, MLAAttentionSpec
+
+    latent = MLAAttentionSpec(block_size=64, num_kv_heads=1, head_size=16, dtype=torch.bfloat16)
+    indexer = MLAAttentionSpec(
+        block_size=64, num_kv_heads=1, head_size=12, dtype=torch.uint8, tokens_per_state=4
+    )
+    state = MambaSpec(
+        block_size=64,
+        shapes=((24, 3), (2, 8, 8)),
+        dtypes=(torch.bfloat16, torch.float32),
+        page_size_padded=latent.page_size_bytes,
+        mamba_cache_mode="align",
+    )
+    specs: dict[str, Any] = {f"layers.{i}.linear": state for i in range(3)}
+    for i in (3, 4):
+        specs |= {f"layers.{i}.indexer": indexer, f"layers.{i}.attn": latent}
+    return specs
+
+
+def window_specs() -> dict[str, Any]:
+    """Sliding windows around full attention: groups that overlay each other in every layout."""
+    import torch
+    from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
+
+    sizes: dict[str, Any] = {
+        "block_size": 16,
+        "num_kv_heads": 2,
+        "head_size": 4,
+        "dtype": torch.bfloat16,
+    }
+    window = SlidingWindowSpec(**sizes, sliding_window=32)
+    specs: dict[str, Any] = {f"layers.{i}.attn": window for i in range(4)}
+    return specs | {"layers.4.attn": FullAttentionSpec(**sizes)}
+
+
+STRUCTURES = {"packed": ("deepseek-mla", packed_specs), "windows": ("llama", window_specs)}
+CASES = [(name, layout) for name in ("llama", "deepseek-mla", "windows") for layout in LAYOUTS]
+CASES.append(("packed", "BLHNC"))
+
+
+@cache
+def shared_caches(name: str, layout: str) -> KVCaches:
+    """For tests that do not write."""
+    return allocate(name, layout)
+
+
+@cache
+def owners(caches: KVCaches) -> np.ndarray[Any, Any]:
+    """For each byte of the backing and each layer, the block it belongs to, or -1."""
+    result = np.full((len(caches.views), caches.backing.numel()), -1)
+    for row, view in zip(result, caches.views.values(), strict=True):
+        by_byte = view.view(caches.backing.dtype)
+        marks = np.lib.stride_tricks.as_strided(
+            row[by_byte.storage_offset() :],
+            tuple(by_byte.shape),
+            tuple(stride * row.itemsize for stride in by_byte.stride()),
+        )
+        marks[...] = np.arange(marks.shape[0])[:, None, None, None]
+    return result
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("name", "tp_size"), [("llama", 1), ("llama", 2), ("deepseek-mla", 1)])
+def test_slots_are_the_views_memory_by_token(name: str, tp_size: int, layout: str) -> None:
+    """What is written to a token's slot is what the connector's tensor holds for it."""
+    caches = allocate(name, layout, tp_size)
+    block_size = get_preset(name).block_size
+    for index, layer in enumerate(caches.views):
+        slots = caches.slots(layer)
+        view = caches.views[layer].view(caches.backing.dtype)
+        assert slots.shape[:2] == (NUM_BLOCKS, block_size)
+        slots[[5, 2], [3, 1]] = index + 1
+        assert view[5, :, 3].eq(index + 1).all()
+        assert view[2, :, 1].eq(index + 1).all()
+        assert int((view != 0).sum()) == 2 * slots[0, 0].size
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_slots_of_all_layers_are_disjoint_and_fill_the_cache(name: str, layout: str) -> None:
+    """No two layers of one group share a byte, and the plan wastes none."""
+    caches = allocate(name, layout)
+    tensor_size = caches.config.kv_cache_tensors[0].size
+    assert ((owners(caches) >= 0).sum(axis=0) == 1)[:tensor_size].all()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_backing_is_whole_zeroed_pages(name: str) -> None:
+    """As on ROCm, so that it can be one memory region."""
+    caches = allocate(name, get_preset(name).supported_layouts[0])
+    assert caches.backing.data_ptr() % PAGE_SIZE == 0
+    assert caches.backing.numel() % PAGE_SIZE == 0
+    assert caches.backing.numel() == caches.backing.untyped_storage().nbytes()
+    assert caches.backing.count_nonzero() == 0
+    storages = {view.untyped_storage().data_ptr() for view in caches.views.values()}
+    assert storages == {caches.backing.data_ptr()}
+
+
+@pytest.mark.parametrize(("name", "layout"), CASES)
+@given(data=st.data())
+def test_a_byte_range_is_attributed_to_every_block_it_touches(
+    name: str, layout: str, data: st.DataObject
+) -> None:
+    """The arithmetic over strides agrees with marking every single byte."""
+    caches = shared_caches(name, layout)
+    owner = owners(caches)
+    end = caches.backing.numel()
+    offsets = data.draw(st.lists(st.integers(0, end), max_size=5))
+    sizes = [data.draw(st.integers(0, min(end - offset, 3000))) for offset in offsets]
+    touched = caches.footprint().touched(offsets, sizes)
+    expected = [
+        (index, layer, block)
+        for index, (offset, size) in enumerate(zip(offsets, sizes, strict=True))
+        for layer, row in enumerate(owner)
+        for block in sorted(set(row[offset : offset + size].tolist()) - {-1})
+    ]
+    found = zip(
+        touched.range_index.tolist(),
+        touched.layer_index.tolist(),
+        touched.block_id.tolist(),
+        strict=True,
+    )
+    assert list(found) == expected
+
+
+def test_the_whole_backing_touches_every_block_of_every_layer() -> None:
+    """Also when the list of ranges is longer than what is looked at together."""
+    caches = shared_caches("packed", "BLHNC")
+    touched = caches.footprint().touched(np.zeros(50_000, dtype=int), caches.backing.numel())
+    assert len(touched.block_id) == 50_000 * len(caches.views) * NUM_BLOCKS
+    assert touched.range_index[-1] == 49_999
+
+
+def test_overlaid_groups_are_all_named() -> None:
+    """Who owns a shared block at the time is for the caller to know."""
+    caches = shared_caches("windows", "LBHNC")
+    footprint = caches.footprint()
+    touched = footprint.touched([0], [1])
+    group_firsts = [g.layer_names[0] for g in caches.config.kv_cache_groups]
+    assert len(group_firsts) > 1
+    assert [footprint.layers[i] for i in touched.layer_index] == group_firsts
+
+
+def test_a_recurrent_layer_has_no_token_slots() -> None:
+    """A state is not per token, so asking for its slots is an error that says so."""
+    caches = shared_caches("packed", "BLHNC")
+    with pytest.raises(TypeError, match="MambaSpec, which has no token slots"):
+        caches.slots("layers.0.linear")
+
+
+def test_an_unknown_layer_is_an_error_that_lists_the_layers() -> None:
+    """A typo in a layer name is found at once."""
+    with pytest.raises(KeyError, match=r"no cache layer 'x'.*model\.layers\.0\.self_attn\.attn"):
+        shared_caches("llama", "LBHNC").slots("x")

@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from typing import Any
+
+import pytest
+from kv_planning import plan_preset
+
+from sim.errors import UsageError
+from sim.model.config import build_vllm_config
+from sim.model.presets import GEOMETRIES, PRESETS, Geometry, get_preset
+
+MORIIO = {
+    "kv_connector": "MoRIIOConnector",
+    "kv_connector_extra_config": {"host_ip": "10.0.0.1", "read_mode": "true"},
+}
+every_preset = pytest.mark.parametrize("name", PRESETS)
+every_geometry = pytest.mark.parametrize("geometry", GEOMETRIES)
+tp_1_and_2 = pytest.mark.parametrize("tp_size", [1, 2])
+
+
+def build(name: str = "llama", **options: Any) -> Any:
+    """A configuration with few blocks and short requests, unless told otherwise."""
+    defaults: dict[str, Any] = {"num_blocks": 100, "max_model_len": 1024}
+    return build_vllm_config(get_preset(name), **(defaults | options))
+
+
+@every_preset
+@every_geometry
+@tp_1_and_2
+def test_vllm_plans_one_group_with_exactly_the_blocks_asked_for(
+    name: str, geometry: Geometry, tp_size: int
+) -> None:
+    """Both presets are plain: all layers in one group, the same plan on every rank."""
+    workers, scheduler, layout = plan_preset(
+        name, geometry=geometry, tp_size=tp_size, num_blocks=1234
+    )
+    preset = get_preset(name)
+    assert layout.name == preset.supported_layouts[0]
+    assert [config.num_blocks for config in (*workers, scheduler)] == [1234] * (tp_size + 1)
+    assert len(workers) == tp_size
+    for config in workers:
+        (group,) = config.kv_cache_groups
+        assert len(group.layer_names) == preset.sizes(geometry).num_layers
+        assert group.kv_cache_spec.block_size == preset.block_size
+        bytes_per_token = preset.bytes_per_token(tp_size, geometry)
+        assert config.kv_cache_tensors[0].size == 1234 * preset.block_size * bytes_per_token
+        assert not config.needs_kv_cache_zeroing
+
+
+def test_the_reduced_sizes_and_the_true_ones() -> None:
+    """126,000 tokens of a reduced model fit in 32 MB a rank; the true sizes are the models'."""
+    sizes = {
+        (name, geometry): int(PRESETS[name].bytes_per_token(1, geometry))
+        for name in ("llama", "deepseek-mla")
+        for geometry in GEOMETRIES
+    }
+    assert sizes == {
+        ("llama", "reduced"): 256,
+        ("llama", "real"): 32 * 8 * 2 * 128 * 2,
+        ("deepseek-mla", "reduced"): 216,
+        ("deepseek-mla", "real"): 61 * 576 * 2,
+    }
+
+
+@every_geometry
+def test_heads_are_split_over_ranks_and_a_latent_is_not(geometry: Geometry) -> None:
+    """Grouped-query heads are divided by tp_size; every rank has all of a latent cache."""
+    llama, latent = get_preset("llama"), get_preset("deepseek-mla")
+    assert llama.bytes_per_token(2, geometry) * 2 == llama.bytes_per_token(1, geometry)
+    assert latent.bytes_per_token(2, geometry) == latent.bytes_per_token(1, geometry)
+    assert [llama.kv_heads_of_rank(2, rank, geometry) for rank in (0, 1)] == [
+        range(4),
+        range(4, 8),
+    ]
+    assert [latent.kv_heads_of_rank(2, rank, geometry) for rank in (0, 1)] == [range(1)] * 2
+
+
+def test_ranks_beyond_the_heads_hold_copies() -> None:
+    """With 16 ranks and 8 heads, neighbours share a head, as in vLLM's own split."""
+    llama = get_preset("llama")
+    assert [llama.kv_heads_of_rank(16, rank) for rank in range(4)] == [
+        range(1), range(1), range(1, 2), range(1, 2)
+    ]  # fmt: skip
+    assert llama.bytes_per_token(16) == llama.bytes_per_token(8)
+
+
+@every_preset
+@every_geometry
+@tp_1_and_2
+def test_the_specs_agree_with_what_the_model_config_says(
+    name: str, geometry: Geometry, tp_size: int
+) -> None:
+    """Connectors size their transfers by the model config, so it must tell the same story."""
+    config = build(name, geometry=geometry, tp_size=tp_size)
+    specs = get_preset(name).layer_specs(tp_size, geometry, config)
+    model, parallel = config.model_config, config.parallel_config
+    assert len(specs) == model.get_num_layers(parallel)
+    for spec in specs.values():
+        assert spec.num_kv_heads == model.get_num_kv_heads(parallel)
+        assert spec.head_size == model.get_head_size()
+        assert spec.dtype == model.dtype
+    assert model.use_mla == (name == "deepseek-mla")
+
+
+@every_preset
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_engine_runs_as_in_production(name: str, is_async: bool) -> None:
+    """What vLLM's CPU platform turns off is on again, whatever the host's CPU is."""
+    config = build(name, async_scheduling=is_async, max_num_batched_tokens=512, max_num_seqs=32)
+    scheduler = config.scheduler_config
+    scheduler_class = scheduler.get_scheduler_cls().__name__
+    assert scheduler_class == ("AsyncScheduler" if is_async else "Scheduler")
+    assert config.max_concurrent_batches == (2 if is_async else 1)
+    assert config.use_v2_model_runner
+    assert not scheduler.disable_hybrid_kv_cache_manager
+    assert scheduler.enable_chunked_prefill
+    assert (scheduler.max_num_batched_tokens, scheduler.max_num_seqs) == (512, 32)
+    assert config.cache_config.enable_prefix_caching
+    assert config.cache_config.block_size == get_preset(name).block_size
+
+
+@every_preset
+def test_options_that_are_turned_off_stay_off(name: str) -> None:
+    """Putting production's values back does not overrule the caller."""
+    config = build(name, enable_prefix_caching=False, enable_chunked_prefill=False)
+    assert not config.cache_config.enable_prefix_caching
+    assert not config.scheduler_config.enable_chunked_prefill
+
+
+def test_the_connector_is_passed_on_in_copies() -> None:
+    """Two engines of one process do not share what a connector writes into its options."""
+    first, second = (
+        build(
+            connector=MORIIO,
+            kv_role=role,
+            kv_load_failure_policy="recompute",
+            engine_id=role,
+        )
+        for role in ("kv_producer", "kv_consumer")
+    )
+    first.kv_transfer_config.kv_connector_extra_config["port"] = 1
+    assert "port" not in second.kv_transfer_config.kv_connector_extra_config
+    assert "port" not in MORIIO["kv_connector_extra_config"]
+    assert (first.kv_transfer_config.engine_id, first.kv_transfer_config.is_kv_producer) == (
+        "kv_producer",
+        True,
+    )
+    assert second.kv_transfer_config.kv_load_failure_policy == "recompute"
+    assert first.model_config is not second.model_config
+    assert first.model_config.hf_config is not second.model_config.hf_config
+
+
+def test_a_configuration_names_no_place_on_this_machine() -> None:
+    """Connectors send the model's name to their peers, and runs are compared across machines."""
+    assert build("deepseek-mla").model_config.model == "faultlab/deepseek-mla-reduced"
+    assert tempfile.gettempdir() not in repr(build().model_config)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tp_size": 3}, "tp_size 3 does not fit 8 KV heads"),
+        ({"geometry": "huge"}, "no geometry 'huge'; use one of: reduced, real"),
+        ({"connector": MORIIO}, "give both or neither"),
+        ({"kv_role": "kv_producer"}, "give both or neither"),
+    ],
+)
+def test_options_that_do_not_fit_are_usage_errors(options: dict[str, Any], message: str) -> None:
+    """The message names the value and what is accepted."""
+    with pytest.raises(UsageError, match=message):
+        build(**options)
+
+
+def test_an_unknown_model_is_an_error_that_lists_the_models() -> None:
+    """A typo on the command line is answered with the names."""
+    with pytest.raises(UsageError, match=r"unknown model 'lama'; use one of: .*llama"):
+        get_preset("lama")
+
+
+PROBE = """
+import os, sys
+before = dict(os.environ)
+from sim.model.config import build_vllm_config
+from sim.model.presets import PRESETS
+from vllm.model_executor.models import registry
+registry._run_in_subprocess = lambda function: sys.exit("a model class is being inspected")
+for preset in PRESETS.values():
+    build_vllm_config(preset, num_blocks=9, max_model_len=64, max_num_batched_tokens=64)
+print([name for name in ("LD_PRELOAD", "LOCAL_WORLD_SIZE", "VLLM_WORKER_MULTIPROC_METHOD")
+       if os.environ.get(name) != before.get(name)])
+"""
+
+
+def test_a_fresh_environment_needs_no_subprocess_and_is_left_alone(tmp_path: Any) -> None:
+    """Nothing is inspected in a slow subprocess, and vLLM's exports do not reach later ones."""
+    environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    environ["VLLM_CACHE_ROOT"] = str(tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-c", PROBE], env=environ, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout.strip()) == (0, "[]"), result.stderr[-2000:]
+    assert not list(tmp_path.glob("modelinfos/*"))
+
+
+def test_a_wrong_environment_is_refused() -> None:
+    """A setting of the caller's that would change vLLM's behaviour is named."""
+    result = subprocess.run(
+        [sys.executable, "-c", "import sim.model.config"],
+        env={**os.environ, "VLLM_USE_V2_MODEL_RUNNER": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "VLLM_USE_V2_MODEL_RUNNER='0' is set, but runs here need '1'" in result.stderr
