@@ -146,11 +146,24 @@ class GuestImporter:
             self._import_chain(name)
             return self.module(name.partition(".")[0])
         module = self.module(name)
-        for item in fromlist:
-            child = f"{name}.{item}"
-            if self.is_guest(child) and not hasattr(module, item):
-                self.load(child)
+        if self.is_guest(name):
+            for item in fromlist:
+                if not hasattr(module, item) and item != "*":
+                    self._load_submodule(f"{name}.{item}")
+        elif name not in self._facades:
+            shared = [item for item in fromlist if not self.is_special(f"{name}.{item}")]
+            if shared:
+                builtins.__import__(name, {}, {}, shared)
         return module
+
+    def _load_submodule(self, name: str) -> None:
+        """``from package import x`` loads x if it is a module; if it is none, the import of the
+        attribute fails by itself."""
+        try:
+            self._sources.find(name)
+        except ModuleNotFoundError:
+            return
+        self.load(name)
 
     def _import_chain(self, name: str) -> None:
         """``import a.b.c`` must fail when c does not exist, though only a is bound."""

@@ -1,0 +1,104 @@
+"""Everything of one run that is simulated: clock, network, fabric, facades, processes, probes.
+
+The world is built for one run and thrown away. It connects the parts; what they do is said in
+their own packages.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from sim.engine.groups import Rendezvous
+from sim.engine.worker import HOOKS_MODULE
+from sim.fabric import Fabric
+from sim.guest.facades.registry import make_facades
+from sim.guest.fence import fence
+from sim.guest.guest_log import GuestLog
+from sim.guest.imports import GuestImporter
+from sim.guest.process import GuestProcess
+from sim.guest.shared_clock import virtual_clock_in_shared_modules
+from sim.guest.shared_globals import SharedGlobals
+from sim.guest.sources import GuestSources
+from sim.kernel import Kernel, Node, Process, Seed
+from sim.network import Network
+from sim.probes import Probes
+
+if TYPE_CHECKING:
+    from sim.engine.engine import Engine
+    from sim.engine.worker import Worker
+
+_ALWAYS_GUESTS = (HOOKS_MODULE, "vllm.utils.network_utils")
+
+
+class World:
+    """The simulated surroundings of all engines of one run."""
+
+    def __init__(self, seed: Seed, *, perturb: bool = False, overlay: Path | None = None) -> None:
+        self.kernel = Kernel(seed, perturb=perturb)
+        self.network = Network(self.kernel)
+        self.fabric = Fabric(self.kernel)
+        self.facades: dict[str, ModuleType] = make_facades(self.kernel, self.network, self.fabric)
+        self.sources = GuestSources(overlay)
+        self.probes = Probes()
+        self.nodes: dict[str, Node] = {}
+        self._globals = SharedGlobals()
+        self._guests: list[GuestProcess] = []
+        self._rendezvous: dict[tuple[str, int], Rendezvous] = {}
+        self.engine_errors: list[tuple[str, BaseException]] = []
+        self.kernel.on_switch(self._globals.switch_to)
+
+    @contextmanager
+    def running(self) -> Iterator[World]:
+        """The real world is fenced off inside; everything shared is put back afterwards."""
+        with ExitStack() as stack:
+            stack.enter_context(virtual_clock_in_shared_modules(self.kernel, self.facades["time"]))
+            stack.callback(self._forget_guests)
+            stack.callback(self._globals.restore)
+            stack.enter_context(fence(self.kernel))
+            stack.enter_context(GuestLog(self.kernel).attached())
+            stack.enter_context(self.kernel.running())
+            yield self
+
+    def add_node(self, name: str) -> Node:
+        """A machine with the next address."""
+        node = Node(name, f"10.0.0.{len(self.nodes) + 1}")
+        self.nodes[name] = node
+        return node
+
+    def new_guest_process(self, engine: Engine, name: str) -> GuestProcess:
+        """A process of ``engine`` with fresh copies of the guest modules."""
+        process = Process(engine.node, name, incarnation=engine.incarnation)
+        roots = _ALWAYS_GUESTS
+        if engine.connector is not None:
+            roots += engine.connector.kind.roots
+        label = f"{engine.name}_{name}_{engine.incarnation}"
+        guest = GuestProcess(process, GuestImporter(label, roots, self.facades, self.sources))
+        self._guests.append(guest)
+        return guest
+
+    def rendezvous(self, engine: Engine, size: int) -> Rendezvous:
+        """Where the ranks of one incarnation of ``engine`` meet for host-side collectives."""
+        key = (engine.name, engine.incarnation)
+        if key not in self._rendezvous:
+            self._rendezvous[key] = Rendezvous(self.kernel, size)
+        return self._rendezvous[key]
+
+    def watch_memory(self, worker: Worker) -> None:
+        """Let RDMA that lands in the worker's caches bump its block versions."""
+        self.landings.add_worker(worker)
+
+    def engine_failed(self, engine: Engine, error: BaseException) -> None:
+        """Keep the exception that ended an engine, for the report."""
+        self.engine_errors.append((engine.name, error))
+
+    def process_died(self, process: Process) -> None:
+        """Tell the parts that keep state on behalf of a process."""
+
+    def _forget_guests(self) -> None:
+        for guest in self._guests:
+            guest.importer.close()

@@ -1,0 +1,110 @@
+"""Guest code cannot reach the real world unnoticed; vLLM's shared globals follow the process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from types import ModuleType
+
+import pytest
+
+from sim.errors import FenceError
+from sim.guest.fence import fence
+from sim.guest.shared_clock import virtual_clock_in_shared_modules
+from sim.guest.shared_globals import SharedGlobals
+from sim.kernel import Kernel, Node, Process, Seed
+
+
+def run_guest(source: str, **names: object) -> None:
+    """Run ``source`` as the body of a guest task behind the fence."""
+    namespace = {"__name__": "guest.p0_core_0.shop.code", **names}
+    kernel = Kernel(Seed(1))
+    with fence(kernel), kernel.running():
+        process = Process(Node("p0", "10.0.0.1"), "core")
+        code = compile(source, "shop/code.py", "exec")
+        kernel.spawn(process, exec, code, namespace, name="t")
+        kernel.run()
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("real_time.sleep(5)", "a real sleep"),
+        ("real_threading.Thread(target=print).start()", "a real thread"),
+        ("real_socket.socket()", "a real socket"),
+        ("real_time.monotonic()", "time.monotonic"),
+        ("real_time.time_ns()", "time.time_ns"),
+        ("try:\n    real_time.sleep(5)\nexcept Exception:\n    pass", "a real sleep"),
+    ],
+)
+def test_the_real_world_is_fenced_off(source: str, what: str) -> None:
+    """The error names what was asked for and the place, and cannot be swallowed."""
+    names = {"real_time": time, "real_threading": threading, "real_socket": socket}
+    with pytest.raises(FenceError, match=what) as caught:
+        run_guest(source, **names)
+    assert "shop/code.py:" in str(caught.value)
+
+
+def test_outside_tasks_the_world_is_as_it_was() -> None:
+    """The hub, and everything after the run, may use clocks and threads."""
+    before = (time.sleep, time.monotonic, threading.Thread.start)
+    kernel = Kernel(Seed(1))
+    with fence(kernel), kernel.running():
+        thread = threading.Thread(target=lambda: None)
+        thread.start()
+        thread.join()
+        assert time.monotonic() > 0
+    assert (time.sleep, time.monotonic, threading.Thread.start) == before
+
+
+def test_shared_globals_follow_the_process_at_every_switch() -> None:
+    """Two interleaved processes each see their own forward context and connector agent."""
+    import vllm.distributed.kv_transfer.kv_transfer_state as state
+    from vllm.forward_context import get_forward_context, set_forward_context
+
+    kernel = Kernel(Seed(1), perturb=True)
+    shared = SharedGlobals()
+    kernel.on_switch(shared.switch_to)
+    seen: list[tuple[str, object]] = []
+
+    class Config:
+        class compilation_config:
+            static_forward_context: dict[str, object] = {}
+            fast_moe_cold_start = False
+
+    def body(name: str) -> None:
+        state._KV_CONNECTOR_AGENT = name  # type: ignore[assignment]
+        for _ in range(20):
+            kernel.sleep(10)
+            seen.append((name, state.get_kv_transfer_group()))
+
+    with kernel.running():
+        for name in ("p0", "d0"):
+            kernel.spawn(Process(Node(name, name), "core"), body, name, name=name)
+        kernel.run()
+    shared.restore()
+    assert len(seen) == 40
+    assert all(name == agent for name, agent in seen)
+    assert state._KV_CONNECTOR_AGENT is None
+    assert get_forward_context is not None
+    assert set_forward_context is not None
+
+
+def test_shared_vllm_code_reads_the_virtual_clock_inside_tasks_only() -> None:
+    """The scheduler's ``time`` is virtual while a task runs and real otherwise."""
+    import vllm.v1.core.sched.scheduler as scheduler
+
+    clock = ModuleType("time")
+    for name in ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter",
+                 "perf_counter_ns", "sleep"):  # fmt: skip
+        setattr(clock, name, lambda: "virtual")
+    kernel = Kernel(Seed(1))
+    seen: list[object] = []
+    with virtual_clock_in_shared_modules(kernel, clock), kernel.running():
+        process = Process(Node("p0", "10.0.0.1"), "core")
+        kernel.spawn(process, lambda: seen.append(scheduler.time.time()), name="t")
+        kernel.run()
+        assert isinstance(scheduler.time.time(), float)
+    assert seen == ["virtual"]
+    assert scheduler.time is time
