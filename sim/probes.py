@@ -7,7 +7,6 @@ story to people; probes get the live objects, because a million versions of bloc
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -105,10 +104,12 @@ class Probes:
     def __iter__(self) -> Iterator[Probe]:
         return iter(self._probes)
 
-    @contextmanager
-    def around_landing(self, landing: Any) -> Iterator[None]:
+    def before_landing(self, landing: Any) -> None:
+        """The fabric's observer call, passed on to all."""
         for probe in self._probes:
             probe.before_landing(landing)
-        yield
+
+    def after_landing(self, landing: Any) -> None:
+        """The fabric's observer call, passed on to all."""
         for probe in self._probes:
             probe.after_landing(landing)

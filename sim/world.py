@@ -14,8 +14,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from sim.engine.groups import Rendezvous
+from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.worker import HOOKS_MODULE
 from sim.fabric import Fabric
+from sim.guest.facades.processes import SideProgram
 from sim.guest.facades.registry import make_facades
 from sim.guest.fence import fence
 from sim.guest.guest_log import GuestLog
@@ -42,9 +44,14 @@ class World:
         self.kernel = Kernel(seed, perturb=perturb)
         self.network = Network(self.kernel)
         self.fabric = Fabric(self.kernel)
-        self.facades: dict[str, ModuleType] = make_facades(self.kernel, self.network, self.fabric)
+        self.facades: dict[str, ModuleType] = make_facades(
+            self.kernel, self.network, self.fabric, self._run_side_program
+        )
         self.sources = GuestSources(overlay)
+        self.memory_map = MemoryMap()
         self.probes = Probes()
+        self.probes.add(LandingWatch(self.memory_map))
+        self.fabric.on_landing(self.probes)
         self.nodes: dict[str, Node] = {}
         self._globals = SharedGlobals()
         self._guests: list[GuestProcess] = []
@@ -90,7 +97,7 @@ class World:
 
     def watch_memory(self, worker: Worker) -> None:
         """Let RDMA that lands in the worker's caches bump its block versions."""
-        self.landings.add_worker(worker)
+        self.memory_map.add(worker)
 
     def engine_failed(self, engine: Engine, error: BaseException) -> None:
         """Keep the exception that ended an engine, for the report."""
@@ -98,6 +105,10 @@ class World:
 
     def process_died(self, process: Process) -> None:
         """Tell the parts that keep state on behalf of a process."""
+
+    def _run_side_program(self, program: SideProgram) -> None:
+        parent: GuestProcess = program.parent.resources["guest"]
+        parent.importer.run_script(program.script)
 
     def _forget_guests(self) -> None:
         for guest in self._guests:

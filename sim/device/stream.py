@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from simpy.events import Event
 
+from sim.errors import TaskCrashed
 from sim.kernel import Kernel, Process
 
 Action = Callable[[], None]
@@ -22,10 +23,11 @@ class Gate:
     """Where the streams of a tensor-parallel group meet: a collective starts when all are there.
 
     A rank that never arrives (its process crashed) leaves the others hanging, as a collective
-    does.
+    does. ``shared`` is for what the ranks tell each other in the collective.
     """
 
     def __init__(self, count: int) -> None:
+        self.shared: dict[str, int] = {}
         self._missing = count
         self._arrived: list[Action] = []
 
@@ -111,17 +113,26 @@ class Stream:
         assert operation is not None
         if not self.process.alive:
             return
-        if operation.at_start is not None:
-            operation.at_start()
+        self._run(operation, operation.at_start)
         self.kernel.call_later(operation.duration_ns, self._finish)
+
+    def _run(self, operation: _Operation, action: Action | None) -> None:
+        """A start may run in a guest's task, which must not take our exceptions for its own."""
+        if action is None:
+            return
+        try:
+            action()
+        except Exception as error:
+            crash = TaskCrashed(f"{operation.name} on {self.name} raised {error!r}")
+            self.kernel.fail_run(crash)
+            raise crash from error
 
     def _finish(self) -> None:
         if not self.process.alive:
             return
         operation = self._running
         assert operation is not None
-        if operation.at_end is not None:
-            operation.at_end()
+        self._run(operation, operation.at_end)
         self._completed += 1
         self._running = None
         if self._queue:

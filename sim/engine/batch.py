@@ -58,22 +58,22 @@ def _grown(old: npt.NDArray[np.int64], capacity: int) -> npt.NDArray[np.int64]:
 class RequestState:
     """One request on one rank, from its first schedule to its end or preemption.
 
-    ``wrong`` maps (group, index of the block in the table) to a digest of the wrong content
-    found there; while it is not empty the request's output deviates.
+    ``wrong`` maps (group, index of the block in the table, layer) to a digest of the wrong
+    content found there; while it is not empty the request's output deviates.
     """
 
     request_id: str
     tokens: TokenStream
     tables: list[BlockTable]
     num_computed: int
-    wrong: dict[tuple[int, int], int] = field(default_factory=dict)
+    wrong: dict[tuple[int, int, str], int] = field(default_factory=dict)
 
     def deviation(self) -> int:
         """0 while everything that was read was right, else a digest of what was not."""
         total = 0
-        for (group, index), digest in sorted(self.wrong.items()):
-            total = (total * 0x100000001B3 + digest + group + (index << 8) + 1) % (1 << 64)
-        return total
+        for (group, index, _layer), digest in sorted(self.wrong.items()):
+            total = (total * 0x100000001B3 + digest + group + (index << 8)) % (1 << 64)
+        return total or 1 if self.wrong else 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,4 +94,6 @@ class Batch:
     chunks: list[Chunk]
     idx_mapping: npt.NDArray[np.int32]
     num_tokens: int
+    deviations: dict[str, int] = field(default_factory=dict)
+    """By request, what its wrong bytes on all ranks add up to; shared by the ranks' batches."""
     sampled: dict[str, int] = field(default_factory=dict)

@@ -169,10 +169,13 @@ class ModelRunner:
         sizes = [chunk.end - chunk.start for chunk in batch.chunks]
         decodes = sizes.count(1)
         self._forwards += 1
+        gate = self._gate_of_step(self._forwards)
+        if gate is not None:
+            batch.deviations = gate.shared
         self.stream.enqueue(
             "forward",
             self.times.forward_ns(sum(sizes) - decodes, decodes),
             at_start=lambda: self.model.read(batch),
             at_end=lambda: self.model.write_and_sample(batch),
-            gate=self._gate_of_step(self._forwards),
+            gate=gate,
         )

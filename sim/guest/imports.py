@@ -105,6 +105,15 @@ class GuestImporter:
             return self._views[name]
         return importlib.import_module(name)
 
+    def run_script(self, path: str) -> None:
+        """Execute the file at ``path`` as ``__main__``, with the imports of a guest."""
+        namespace = {
+            "__name__": "__main__",
+            "__file__": path,
+            "__builtins__": self._builtins,
+        }
+        exec(self._sources.script(path).code, namespace)
+
     def close(self) -> None:
         """Forget the copies; the interpreter no longer knows them."""
         for name in self._copies:

@@ -45,6 +45,10 @@ class GuestSources:
             self._sources[name] = _compile(name, path, is_package)
         return self._sources[name]
 
+    def script(self, path: str) -> GuestSource:
+        """The source at ``path``, which a guest starts as a program of its own."""
+        return _compile(path, Path(path), is_package=False)
+
     def digest(self) -> str:
         """Hash of every module loaded so far, independent of the order of loading."""
         total = hashlib.blake2b(digest_size=8)

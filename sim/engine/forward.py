@@ -1,0 +1,189 @@
+"""The synthetic model: a forward pass that accounts for every byte it reads and writes.
+
+It attends to everything before the tokens it computes: blocks that changed since the request
+last looked are compared with what the request's tokens define. Then it writes the entries of
+the tokens it computes, and the next token is a function of what it read: right bytes give the
+token of the colocated run, wrong bytes another one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
+from sim.engine.memory import BlockArray, RankMemory
+from sim.engine.wrong_bytes import WrongBytesReporter
+from sim.model.content import EntrySalts, entry_bytes, entry_salts, next_token
+from sim.model.verify import Mismatch, find_mismatches
+
+if TYPE_CHECKING:
+    from sim.engine.engine import Engine
+
+
+class AttentionGroup:
+    """One KV cache group of attention layers on one rank."""
+
+    def __init__(self, index: int, block_size: int, layers: dict[str, EntrySalts]) -> None:
+        self.index = index
+        self.block_size = block_size
+        self.layers = layers
+
+
+class SyntheticModel:
+    """The model's arithmetic on one rank."""
+
+    def __init__(
+        self, engine: Engine, rank: int, config: KVCacheConfig, memory: RankMemory
+    ) -> None:
+        self.engine = engine
+        self.rank = rank
+        self.memory = memory
+        heads = engine.preset.kv_heads_of_rank(engine.options.tp_size, rank, engine.geometry)
+        self.groups = [
+            AttentionGroup(
+                index,
+                group.kv_cache_spec.block_size,
+                {layer: entry_salts(layer, heads) for layer in group.layer_names},
+            )
+            for index, group in enumerate(config.kv_cache_groups)
+        ]
+        self._slots = {layer: memory.caches.slots(layer) for layer in memory.caches.views}
+        self.reporter = WrongBytesReporter(engine, rank, memory)
+        self.vocab_size = engine.world.vocab_size
+        self._check_everything = engine.world.check == "full"
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, batch: Batch) -> None:
+        """Attend to everything before each chunk."""
+        for chunk in batch.chunks:
+            state = chunk.state
+            for group, table in zip(self.groups, state.tables, strict=True):
+                self._read_group(chunk, group, table)
+            if state.wrong:
+                # Ranks exchange activations in every layer, so one rank's wrong bytes are felt
+                # by all; the sum does not depend on which of them comes first.
+                share = state.deviation() * (2 * self.rank + 1)
+                total = batch.deviations.get(state.request_id, 0) + share
+                batch.deviations[state.request_id] = total % (1 << 64)
+
+    def _read_group(self, chunk: Chunk, group: AttentionGroup, table: BlockTable) -> None:
+        needed = -(-chunk.start // group.block_size)
+        ids, verified = table.ids[:needed], table.verified[:needed]
+        versions = self.memory.versions[ids]
+        unseen = verified != versions
+        if self._check_everything:
+            unseen[:] = True
+        indices = np.flatnonzero(unseen)
+        if not len(indices):
+            return
+        for probe in self.engine.world.probes:
+            probe.blocks_read(
+                self.engine.name, self.rank, chunk.state.request_id, group.index, ids[indices]
+            )
+        verified[indices] = versions[indices]
+        self._compare(chunk.state, group, table, indices, chunk.start)
+
+    def _compare(
+        self,
+        state: RequestState,
+        group: AttentionGroup,
+        table: BlockTable,
+        indices: BlockArray,
+        end: int,
+    ) -> None:
+        """Compare the blocks at ``indices`` of the table, up to token ``end``."""
+        before = {}
+        if state.wrong:
+            looked_at = set(indices.tolist())
+            keys = [key for key in state.wrong if key[0] == group.index and key[1] in looked_at]
+            before = {key: state.wrong.pop(key) for key in keys}
+        hashes = state.tokens.hashes[:end]
+        for layer, salts in group.layers.items():
+            mismatches = find_mismatches(
+                self._slots[layer],
+                salts,
+                hashes,
+                block_ids=table.ids,
+                indices=indices,
+                block_size=group.block_size,
+            )
+            for mismatch in mismatches:
+                self._found_wrong(state, group, mismatch, before)
+
+    def _found_wrong(
+        self,
+        state: RequestState,
+        group: AttentionGroup,
+        mismatch: Mismatch,
+        before: dict[tuple[int, int, str], int],
+    ) -> None:
+        """Remember what is wrong, and report it unless it was wrong in the same way before."""
+        first = mismatch.first_token // group.block_size
+        last = mismatch.last_token // group.block_size
+        keys = [(group.index, index, mismatch.layer) for index in range(first, last + 1)]
+        news = any(before.get(key) != mismatch.digest for key in keys)
+        state.wrong.update(dict.fromkeys(keys, mismatch.digest))
+        if news:
+            finding = self.reporter.finding(state.request_id, group.index, mismatch)
+            for probe in self.engine.world.probes:
+                probe.wrong_bytes(finding)
+
+    # ---------------------------------------------------------------- writing
+
+    def write_and_sample(self, batch: Batch) -> None:
+        """Write the entries of each chunk's tokens, and sample where a chunk ends the input."""
+        for chunk in batch.chunks:
+            for group, table in zip(self.groups, chunk.state.tables, strict=True):
+                self._write_group(chunk, group, table)
+            if chunk.samples:
+                self._sample(batch, chunk)
+
+    def _write_group(self, chunk: Chunk, group: AttentionGroup, table: BlockTable) -> None:
+        positions = np.arange(chunk.start, chunk.end)
+        indices, offsets = np.divmod(positions, group.block_size)
+        block_ids = table.ids[indices]
+        hashes = chunk.state.tokens.hashes[chunk.start : chunk.end]
+        for layer, salts in group.layers.items():
+            slots = self._slots[layer]
+            slots[block_ids, offsets] = entry_bytes(hashes, salts, slots.shape[-1])
+        self._note_written(chunk, group, table, int(indices[0]), int(indices[-1]))
+
+    def _note_written(
+        self, chunk: Chunk, group: AttentionGroup, table: BlockTable, first: int, last: int
+    ) -> None:
+        """What a request wrote itself is right; a block stays verified if it was before."""
+        ids = table.ids[first : last + 1]
+        verified = table.verified[first : last + 1]
+        still_right = verified == self.memory.versions[ids]
+        if chunk.start % group.block_size == 0:
+            still_right[0] = True
+        still_right[1:] = True
+        request_id = chunk.state.request_id
+        self.memory.wrote(
+            ids,
+            self.engine.kernel.now_ns,
+            lambda: f"the forward pass of {request_id} on {self.engine.name}",
+        )
+        verified[still_right] = self.memory.versions[ids[still_right]]
+
+    def _sample(self, batch: Batch, chunk: Chunk) -> None:
+        state = chunk.state
+        wrong = batch.deviations.get(state.request_id, 0)
+        token = next_token(state.tokens.prefix_hash(chunk.end), wrong, self.vocab_size)
+        batch.sampled[state.request_id] = token
+        if len(state.tokens) == chunk.end:
+            state.tokens.append(token)
+
+    def zero(self, block_ids: Any) -> None:
+        """vLLM's zeroing kernel: all attention layers of the given blocks."""
+        self.memory.zero(block_ids)
+        self.memory.wrote(
+            np.asarray(block_ids),
+            self.engine.kernel.now_ns,
+            lambda: f"the zeroing of new blocks on {self.engine.name}",
+        )
+

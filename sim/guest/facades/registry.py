@@ -1,0 +1,41 @@
+"""All facades of a run, by the name of the module they stand in for."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from sim.fabric import Fabric
+from sim.fabric.mori import make as make_mori
+from sim.guest.facades import chance, clock, futures, processes, queues, threads, torch_facade
+from sim.guest.facades.processes import Runner, SidePrograms
+from sim.guest.facades.socket_facade import make as make_socket
+from sim.guest.facades.zmq import make as make_zmq
+from sim.kernel import Kernel
+from sim.network import Network
+
+
+def make_facades(
+    kernel: Kernel, network: Network, fabric: Fabric, run_script: Runner
+) -> dict[str, ModuleType]:
+    """One set serves all processes: facades find out who calls from the running task."""
+    time = clock.make(kernel)
+    threading = threads.make(kernel)
+    queue = queues.make(kernel, threading, time)
+    randomness = chance.Chance(kernel)
+    random = chance.make_random(randomness)
+    return {
+        "time": time,
+        "datetime": clock.make_datetime(kernel),
+        "threading": threading,
+        "queue": queue,
+        "random": random,
+        "secrets": chance.make_secrets(randomness, random),
+        "uuid": chance.make_uuid(randomness),
+        "os": chance.make_os(randomness),
+        "socket": make_socket(kernel, network),
+        "zmq": make_zmq(kernel, network),
+        **futures.make(kernel, threading, queue, time),
+        **processes.make(SidePrograms(kernel, run_script)),
+        **torch_facade.make(kernel),
+        **make_mori(kernel, fabric),
+    }
