@@ -1,0 +1,74 @@
+"""How fast the simulated RDMA hardware and the library's host code are. Numbers, no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sim.units import US
+
+
+@dataclass(frozen=True, slots=True)
+class FabricProfile:
+    """Costs of one transfer, from the call to the status that says it is over.
+
+    A batch of B items in W work requests over Q queue pairs costs its caller ``call_ns +
+    Q x post_ns + W x work_request_ns`` and, with the GIL held, ``B x item_ns``. The NIC then
+    needs ``max(W x nic_work_request_ns, bytes / rate)``, where the rate is shared with other
+    transfers; the last byte lands ``*_landing_ns`` later and the status changes
+    ``*_completion_ns`` after that. Rates are in bytes per nanosecond, which is GB/s.
+    """
+
+    name: str
+    nics_per_node: int
+    nic_bytes_per_ns: float
+    read_wire_bytes_per_byte: float
+    """A read moves this many times its payload, because its measured rate is lower."""
+    queue_pair_bytes_per_ns: float
+    """Ceiling of what a single queue pair gets, however idle the NICs are."""
+    nic_work_request_ns: int
+    call_ns: int
+    post_ns: int
+    work_request_ns: int
+    item_ns: int
+    write_landing_ns: int
+    write_completion_ns: int
+    read_landing_ns: int
+    read_completion_ns: int
+    ack_timeout_ns: int
+    retry_count: int
+    max_message_bytes: int
+    control_exchange_ns: int
+    """One request and reply of the control plane, connection included. Assumed, not measured."""
+
+    @property
+    def retry_budget_ns(self) -> int:
+        """How long an unanswered work request is repeated before it fails."""
+        return self.ack_timeout_ns * (self.retry_count + 1)
+
+
+CX7 = FabricProfile(
+    name="cx7",
+    nics_per_node=8,
+    # Least-squares fits of the library's published ConnectX-7 tables, batch 1 and one queue
+    # pair: write 5.827 us + bytes / 49.561, read 6.609 us + bytes / 44.860.
+    nic_bytes_per_ns=49.561,
+    read_wire_bytes_per_byte=49.561 / 44.860,
+    queue_pair_bytes_per_ns=49.561,
+    # Per call, queue pair, work request and item: fits of the Thor2 tables and the timing of the
+    # library's list conversion. The landing and completion times are what remains of the two
+    # constants above; how they split is assumed.
+    nic_work_request_ns=32,
+    call_ns=500,
+    post_ns=550,
+    work_request_ns=50,
+    item_ns=100,
+    write_landing_ns=2_327,
+    write_completion_ns=2_300,
+    read_landing_ns=4_209,
+    read_completion_ns=1_200,
+    ack_timeout_ns=4_096 * 2**14,
+    retry_count=7,
+    max_message_bytes=2**31,
+    control_exchange_ns=300 * US,
+)
+"""NVIDIA ConnectX-7, 400 Gb/s."""
