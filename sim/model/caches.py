@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode  # noqa: E402
 from vllm.v1.kv_cache_interface import (  # noqa: E402
     AttentionSpec,
     KVCacheConfig,
+    KVCacheSpec,
     UniformTypeKVCacheSpecs,
 )
 from vllm.v1.kv_cache_layout import KVCacheLayout  # noqa: E402
@@ -37,21 +38,32 @@ class KVCaches:
     """The cache memory of one rank."""
 
     config: KVCacheConfig
-    layout: KVCacheLayout
+    layout: str
     backing: torch.Tensor
     """All of the memory, int8, starting and ending at a page boundary."""
     views: Mapping[str, torch.Tensor]
     """What the worker registers with the connector: [blocks, heads, states, content] a layer."""
+    _slots: Mapping[str, Bytes]
 
     @classmethod
-    def allocate(cls, config: KVCacheConfig, layout: KVCacheLayout) -> KVCaches:
-        """Zeroed memory for `config`, viewed in `layout`."""
+    def allocate(cls, config: KVCacheConfig, layout: str) -> KVCaches:
+        """Zeroed memory for `config`, viewed in the layout of that name."""
         supply = _SupplyBacking()
         with supply:
-            views = allocate_kv_cache(config, torch.device("cpu"), layout)
+            views = allocate_kv_cache(config, torch.device("cpu"), KVCacheLayout[layout])
         if supply.backing is None:
             raise TestbedError("vLLM allocated its KV cache by other means than torch.zeros")
-        return cls(config, layout, supply.backing, views)
+        slots = {
+            layer: _by_token(views[layer])
+            for layer, spec in _layer_specs(config).items()
+            if isinstance(spec, AttentionSpec)
+        }
+        return cls(config, layout, supply.backing, views, slots)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The attention layers, group by group: those that have slots."""
+        return tuple(self._slots)
 
     def slots(self, layer: str) -> Bytes:
         """The bytes of an attention layer by token: [blocks, states of a block, heads, content].
@@ -59,20 +71,10 @@ class KVCaches:
         A strided window on the memory: ``slots[block_ids, offsets] = entries`` writes wherever
         the layout puts them. A state is a token, except in caches that pool several into one.
         """
-        spec = self.spec(layer)
-        if not isinstance(spec, AttentionSpec):
-            raise TypeError(f"layer {layer} has a {type(spec).__name__}, which has no token slots")
-        by_head: Bytes = self.views[layer].view(torch.uint8).numpy()
-        return by_head.transpose(0, 2, 1, 3)
-
-    def spec(self, layer: str) -> Any:
-        """The layer's own cache spec, taken out of its group's wrapper if there is one."""
-        for group in self.config.kv_cache_groups:
-            if layer in group.layer_names:
-                spec = group.kv_cache_spec
-                wrapped = isinstance(spec, UniformTypeKVCacheSpecs)
-                return spec.kv_cache_specs[layer] if wrapped else spec
-        raise KeyError(f"no cache layer {layer!r}; there are: {', '.join(self.views)}")
+        if layer not in self._slots:
+            known = ", ".join(self._slots)
+            raise KeyError(f"no attention layer {layer!r} in this cache; there are: {known}")
+        return self._slots[layer]
 
     def footprint(self) -> Footprint:
         """Where the blocks of every layer lie in the backing."""
@@ -82,6 +84,22 @@ class KVCaches:
         by_byte = view.view(torch.uint8)
         offset = view.data_ptr() - self.backing.data_ptr()
         return LayerView(offset, tuple(by_byte.shape), by_byte.stride())
+
+
+def _layer_specs(config: KVCacheConfig) -> dict[str, KVCacheSpec]:
+    """Each layer's own spec, taken out of its group's wrapper if there is one."""
+    specs: dict[str, KVCacheSpec] = {}
+    for group in config.kv_cache_groups:
+        spec = group.kv_cache_spec
+        is_wrapper = isinstance(spec, UniformTypeKVCacheSpecs)
+        for layer in group.layer_names:
+            specs[layer] = spec.kv_cache_specs[layer] if is_wrapper else spec
+    return specs
+
+
+def _by_token(view: torch.Tensor) -> Bytes:
+    by_head: Bytes = view.view(torch.uint8).numpy()
+    return by_head.transpose(0, 2, 1, 3)
 
 
 class _SupplyBacking(TorchFunctionMode):

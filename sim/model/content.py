@@ -32,6 +32,8 @@ _INCREMENT = 0x9E3779B97F4A7C15
 _ENTRY_MULTIPLIER = 0xD6E8FEB86659FD93
 _ENTRY_INVERSE = pow(_ENTRY_MULTIPLIER, -1, 1 << 64)
 _WORD_BYTES = 8
+_ABSURD_POSITION = 1 << 20
+_ABSURD_TOKEN = 1 << 24
 
 
 def prefix_hashes(
@@ -99,6 +101,11 @@ def as_bytes(words: Hashes) -> Bytes:
     return words.astype("<u8", copy=False).view(np.uint8)
 
 
+def as_words(entries: Bytes) -> Hashes:
+    """The inverse of `as_bytes`; the last axis must be whole words."""
+    return np.ascontiguousarray(entries).view("<u8").astype(np.uint64, copy=False)
+
+
 def recover_hashes(first_words: Hashes, salts: EntrySalts) -> Hashes:
     """The prefix hashes whose entries begin with `first_words`, shape [n, heads].
 
@@ -106,6 +113,17 @@ def recover_hashes(first_words: Hashes, salts: EntrySalts) -> Hashes:
     the hash is known.
     """
     return (first_words * np.uint64(_ENTRY_INVERSE)) ^ salts.values
+
+
+def extend_each_other(hashes: Hashes) -> npt.NDArray[np.bool_]:
+    """For each neighbouring pair, whether the second prefix is the first plus one token.
+
+    The token and its position follow from the two hashes, and are absurd for unrelated ones.
+    """
+    terms = np.diff(_unmix(hashes.copy()))
+    added = _unmix(terms) - np.uint64(_INCREMENT)
+    positions, tokens = added >> np.uint64(32), added & np.uint64(0xFFFFFFFF)
+    return (positions < _ABSURD_POSITION) & (tokens < _ABSURD_TOKEN)
 
 
 def next_token(prefix_hash: int, deviation: int, vocab_size: int, reserved: int = 16) -> int:
@@ -132,6 +150,16 @@ def _mix(x: Hashes) -> Hashes:
     x ^= x >> np.uint64(27)
     x *= np.uint64(_MULTIPLIER_2)
     x ^= x >> np.uint64(31)
+    return x
+
+
+def _unmix(x: Hashes) -> Hashes:
+    """The inverse of `_mix`; overwrites `x`."""
+    x ^= (x >> np.uint64(31)) ^ (x >> np.uint64(62))
+    x *= np.uint64(_INVERSE_2)
+    x ^= (x >> np.uint64(27)) ^ (x >> np.uint64(54))
+    x *= np.uint64(_INVERSE_1)
+    x ^= (x >> np.uint64(30)) ^ (x >> np.uint64(60))
     return x
 
 
