@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
-from facade_world import World
+from facade_world import World, raised
 
 from sim.errors import DeadlockError, TaskKilled, TestbedError, UnsupportedByFacade
 from sim.kernel import Process
@@ -268,6 +269,62 @@ def test_unwinding_after_the_run_has_no_effect() -> None:
     assert world.kernel.log.records == []
 
 
+def test_work_queued_for_a_thread_does_not_run_when_it_unwinds() -> None:
+    """After the run nobody starts the work items that a pool still had."""
+    world, ran = World(), []
+
+    def main() -> None:
+        pool = world.futures.ThreadPoolExecutor(1)
+        pool.submit(world.time.sleep, 100)
+        pool.submit(ran.append, "ran")
+
+    with world.kernel.running():
+        world.start(main)
+        world.kernel.run(until_ns=1 * SECOND)
+    assert ran == []
+
+
+def test_condition_on_a_nested_lock_restores_its_depth_when_contended() -> None:
+    """A waiter that is woken while another thread holds the lock gets all its levels back."""
+    world = World()
+
+    def main() -> list[Any]:
+        condition, seen = world.threading.Condition(), []
+
+        def waiter() -> None:
+            with condition, condition:
+                condition.wait()
+                condition.release()
+                condition.release()
+                seen.append(raised(condition.release))
+                condition.acquire()
+                condition.acquire()
+
+        def notifier() -> None:
+            with condition:
+                condition.notify()
+                world.time.sleep(1)
+
+        _threads(world, [waiter, notifier])
+        return seen
+
+    assert world.run(main) == [("RuntimeError", "cannot release un-acquired lock")]
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("Thread", ()), ("Timer", (1, print)), ("RLock", ()), ("Condition", ()), ("Event", ()),
+        ("Semaphore", ()), ("BoundedSemaphore", ()), ("Barrier", (2,)),
+    ],
+)  # fmt: skip
+def test_objects_have_every_public_name_of_the_real_ones(name: str, args: tuple[Any, ...]) -> None:
+    """A method that were missing would look like a defect of the guest."""
+    real = getattr(threading, name)(*args)
+    facade = getattr(World().threading, name)(*args)
+    assert {n for n in dir(real) if not n.startswith("_")} <= set(dir(facade))
+
+
 def test_uncaught_exception_is_a_failure_of_the_node() -> None:
     """A thread that dies is recorded with its path; whoever joins it goes on."""
     world = World()
@@ -299,17 +356,17 @@ def test_threads_of_processes_are_kept_apart() -> None:
     """Names, main thread and enumeration are those of the running process."""
     world = World()
     other = Process(world.node, "other")
-    threading, seen = world.threading, {}
+    facade, seen = world.threading, {}
 
     def main(label: str) -> None:
-        worker = threading.Thread(target=world.time.sleep, args=(1,))
+        worker = facade.Thread(target=world.time.sleep, args=(1,))
         worker.start()
         seen[label] = (
-            [thread.name for thread in threading.enumerate()],
-            threading.current_thread() is threading.main_thread(),
-            threading.main_thread().name,
-            threading.active_count(),
-            threading.get_ident() == threading.current_thread().ident,
+            [thread.name for thread in facade.enumerate()],
+            facade.current_thread() is facade.main_thread(),
+            facade.main_thread().name,
+            facade.active_count(),
+            facade.get_ident() == facade.current_thread().ident,
         )
 
     with world.kernel.running():

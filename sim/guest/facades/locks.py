@@ -197,6 +197,8 @@ class Condition(Primitive):
     def notify_all(self) -> None:
         self.notify(len(self._waiting))
 
+    notifyAll = notify_all
+
     def _require_lock(self, verb: str) -> None:
         if not self._lock._is_owned():
             raise RuntimeError(f"cannot {verb} un-acquired lock")

@@ -25,6 +25,8 @@ class Event(Primitive):
         self._kernel.checkpoint()
         return self._flag
 
+    isSet = is_set
+
     def set(self) -> None:
         self._kernel.checkpoint()
         self._flag = True

@@ -88,6 +88,18 @@ class Thread:
 
     native_id = ident
 
+    def getName(self) -> str:
+        return self.name
+
+    def setName(self, name: str) -> None:
+        self.name = name
+
+    def isDaemon(self) -> bool:
+        return self.daemon
+
+    def setDaemon(self, daemon: bool) -> None:
+        self.daemon = daemon
+
     def start(self) -> None:
         """Start the thread; as in CPython, return when it has begun to run."""
         kernel = self._threads.kernel
@@ -256,11 +268,16 @@ def _functions(threads: Threads) -> dict[str, Callable[..., Any]]:
     def register_atexit(_function: Callable[..., Any], *_args: Any, **_kwargs: Any) -> None:
         """No simulated interpreter shuts down: a process is killed or the run ends."""
 
+    def active_count() -> int:
+        return len(threads.enumerate())
+
     return {
         "current_thread": threads.current,
+        "currentThread": threads.current,
         "main_thread": threads.main,
         "enumerate": threads.enumerate,
-        "active_count": lambda: len(threads.enumerate()),
+        "active_count": active_count,
+        "activeCount": active_count,
         "get_ident": get_ident,
         "get_native_id": get_ident,
         "excepthook": excepthook,
