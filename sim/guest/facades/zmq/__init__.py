@@ -1,0 +1,5 @@
+"""``zmq`` for guests: pyzmq's interface and libzmq's behaviour on the simulated network."""
+
+from sim.guest.facades.zmq.module import make
+
+__all__ = ["make"]
