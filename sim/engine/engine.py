@@ -7,6 +7,7 @@ restarts, pauses and resumes it.
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -82,6 +83,7 @@ class Engine:
         self._gates = {}
         self.ready = self.kernel.event()
         self._inbox = self.world.facades["queue"].Queue()
+        self._on_the_way: deque[tuple[EngineCoreRequestType, Any]] = deque()
         self.core = self._new_process("core")
         self.kernel.spawn(self.core.process, self._main, name="main")
 
@@ -109,7 +111,6 @@ class Engine:
         self.kernel.record("engine-died", node=self.name, reason=reason, injected=injected)
         for guest in self.processes:
             self.kernel.crash(guest.process)
-            self.world.process_died(guest.process)
         for probe in self.world.probes:
             probe.engine_died(self.name, reason, injected=injected)
 
@@ -138,7 +139,13 @@ class Engine:
         self._send(EngineCoreRequestType.ABORT, request_ids)
 
     def _send(self, kind: EngineCoreRequestType, message: Any) -> None:
-        self.kernel.call_later(_FRONT_END_LATENCY_NS, self._inbox.put_nowait, (kind, message))
+        # One connection keeps its order, even where simultaneous events do not keep theirs: an
+        # abort must not overtake the request it is about.
+        inbox, on_the_way = self._inbox, self._on_the_way
+        on_the_way.append((kind, message))
+        self.kernel.call_later(
+            _FRONT_END_LATENCY_NS, lambda: inbox.put_nowait(on_the_way.popleft())
+        )
 
     def _input_loop(self, loop: EngineLoop) -> None:
         """What vLLM's input thread does between the socket and the loop's queue."""

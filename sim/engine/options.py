@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from sim.engine.timing import StepTimes
 
+Count = Annotated[int, msgspec.Meta(ge=1)]
 Executor = Literal["single-process", "multi-process"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of every engine of a scenario, with vLLM's names where it has one."""
 
-    tp_size: int = 1
+    tp_size: Count = 1
     executor: Executor = "single-process"
     async_scheduling: bool = True
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True
     kv_load_failure_policy: Literal["fail", "recompute"] = "fail"
-    max_num_seqs: int = 64
-    max_num_batched_tokens: int = 8192
-    num_blocks: int | None = None
+    max_num_seqs: Count = 64
+    max_num_batched_tokens: Count = 8192
+    num_blocks: Count | None = None
     """KV cache blocks per rank; chosen from the workload when not given."""
     step_times: StepTimes = StepTimes()

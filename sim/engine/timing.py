@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from sim.units import US
+
+Microseconds = Annotated[int, msgspec.Meta(ge=0)]
+FineMicroseconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
 
 class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -14,11 +19,11 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     its rhythm and must not be read as performance figures.
     """
 
-    host_us: int = 300
-    base_us: int = 5_000
-    prefill_us_per_token: float = 20.0
-    decode_us_per_request: float = 40.0
-    zero_us_per_block: float = 0.5
+    host_us: Microseconds = 300
+    base_us: Microseconds = 5_000
+    prefill_us_per_token: FineMicroseconds = 20.0
+    decode_us_per_request: FineMicroseconds = 40.0
+    zero_us_per_block: FineMicroseconds = 0.5
 
     def forward_ns(self, prefill_tokens: int, decode_requests: int) -> int:
         variable = (
