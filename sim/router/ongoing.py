@@ -1,0 +1,101 @@
+"""What the router keeps of a request while it lasts, and what remains of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from sim.request_ids import LegKind
+from sim.router.options import Phase
+from sim.router.surroundings import FrontEnd
+from sim.workload import RequestSpec
+
+
+@dataclass(eq=False)
+class Leg:
+    """One request on one engine, from its sending to its last output."""
+
+    id: str
+    kind: LegKind
+    engine: FrontEnd
+    request: Ongoing
+    tokens: list[int] = field(default_factory=list)
+    remote_cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class HandOff:
+    """What a consumer has to be told: the parameters, or None when it must prefill itself."""
+
+    params: dict[str, Any] | None
+    producer: FrontEnd
+
+
+@dataclass(eq=False)
+class Ongoing:
+    """A request whose client still waits."""
+
+    spec: RequestSpec
+    arrival_ns: int
+    phase: Phase | None = None
+    legs: list[Leg] = field(default_factory=list)
+    """Those that have not ended."""
+    attempts: dict[LegKind, int] = field(default_factory=dict)
+    """Legs sent so far, by kind."""
+    scheduled: int = 0
+    """Hand-offs and retries that are yet to come."""
+    hand_off: HandOff | None = None
+    """The latest one; a retry with the same transfer id repeats it."""
+    producer: FrontEnd | None = None
+    consumer: FrontEnd | None = None
+    """The latest ones that got a leg."""
+    retries_scheduled: bool = False
+    first_token_ns: int | None = None
+    ended: bool = False
+
+    @property
+    def id(self) -> str:
+        """The logical request id."""
+        return self.spec.request_id
+
+    def result(self, outcome: str, leg: Leg | None, end_ns: int) -> Result:
+        """The end of the request, with what the client got from ``leg``."""
+        served = leg if leg is not None and leg.kind != "p" else None
+        return Result(
+            outcome=outcome,
+            tokens=tuple(served.tokens) if served is not None else (),
+            arrival_ns=self.arrival_ns,
+            first_token_ns=self.first_token_ns,
+            end_ns=end_ns,
+            prefill_engine=self.producer.name if self.producer is not None else None,
+            decode_engine=served.engine.name if served is not None else None,
+            remote_cached_tokens=served.remote_cached_tokens if served is not None else 0,
+        )
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a request ended for its client.
+
+    ``outcome`` is a finish reason of vLLM ("length", "stop", "error", "abort") or "engine-died".
+    ``remote_cached_tokens`` is how many prompt tokens the decoding engine got from its connector.
+    """
+
+    outcome: str
+    tokens: tuple[int, ...]
+    arrival_ns: int
+    first_token_ns: int | None
+    end_ns: int
+    prefill_engine: str | None
+    decode_engine: str | None
+    remote_cached_tokens: int
+
+
+def token_digest(tokens: Sequence[int]) -> str:
+    """16 hexadecimal digits that stand for a token list in the event log."""
+    data = np.asarray(tokens, dtype=np.int64).tobytes()
+    return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -1,0 +1,297 @@
+"""The router: takes requests from clients, sends their legs to engines, collects the answers.
+
+In a P/D topology each request first goes to a producer with ``max_tokens=1``; the KV transfer
+parameters that come back go to a consumer together with the whole prompt. Without producers the
+consumers are colocated engines and get one leg. Everything runs on the hub or in the caller's
+turn and never blocks. The router does not model HTTP, and it knows no engine's internals: what it
+sees is outputs, allocations (through a probe) and deaths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from simpy.events import Event
+
+from sim.request_ids import LegKind, leg_id
+from sim.router.messages import KVTransferParams, decode_params, engine_request, prefill_params
+from sim.router.ongoing import HandOff, Leg, Ongoing, Result, token_digest
+from sim.router.options import Phase, Retry, RouterOptions
+from sim.router.round_robin import RoundRobin
+from sim.router.surroundings import EngineWatch, FrontEnd, Surroundings
+from sim.units import US, ns_to_seconds, seconds_to_ns
+from sim.workload import RequestSpec, prompt_token_ids
+
+_ACTOR = "router"
+_SUCCESS = ("length", "stop")
+
+
+class Router:
+    """Serves ``requests`` once started; ``done`` happens when all submitted ones have ended.
+
+    With ``producers`` empty every consumer is a colocated engine. ``recomputed`` counts prefill
+    legs that ended well but returned no transfer parameters, so that the consumer had to prefill.
+    """
+
+    def __init__(
+        self,
+        world: Surroundings,
+        producers: Sequence[FrontEnd],
+        consumers: Sequence[FrontEnd],
+        requests: Sequence[RequestSpec],
+        options: RouterOptions,
+    ) -> None:
+        self.kernel = world.kernel
+        self.options = options
+        self.results: dict[str, Result] = {}
+        self.recomputed = 0
+        self.done: Event = self.kernel.event()
+        self._probes = world.probes
+        self._requests = list(requests)
+        self._serving: LegKind = "d" if producers else "c"
+        self._producers = RoundRobin(producers)
+        self._consumers = RoundRobin(consumers)
+        self._ongoing: dict[str, Ongoing] = {}
+        self._legs: dict[str, Leg] = {}
+        self._unfinished = 0
+        self._start_ns = 0
+        world.probes.add(EngineWatch(self.blocks_held, self.engine_died))
+        for engine in (*producers, *consumers):
+            engine.on_output = self.on_output
+
+    # --------------------------------------------------------------- clients
+
+    def start(self) -> None:
+        """Let the workload begin now: arrival and abort times count from here."""
+        self._start_ns = self.kernel.now_ns
+        for spec in self._requests:
+            self.submit(spec)
+
+    def submit(self, spec: RequestSpec) -> None:
+        """One more request, which arrives ``spec.arrival_ns`` from now."""
+        if self.done.triggered:
+            self.done = self.kernel.event()
+        self._unfinished += 1
+        self.kernel.call_later(spec.arrival_ns, self._arrive, spec)
+
+    def abort(self, request_id: str) -> None:
+        """The client goes away; nothing happens when the request is not under way."""
+        request = self._ongoing.get(request_id)
+        if request is not None:
+            serving = next((leg for leg in request.legs if leg.kind != "p"), None)
+            self._end(request, "abort", serving)
+
+    def phase_of(self, request_id: str) -> Phase | None:
+        """Where a request is; None before its arrival and after its end."""
+        request = self._ongoing.get(request_id)
+        return None if request is None else request.phase
+
+    def _arrive(self, spec: RequestSpec) -> None:
+        request = Ongoing(spec, self.kernel.now_ns)
+        self._ongoing[request.id] = request
+        self._record(
+            "request-arrived",
+            request=request.id,
+            prompt_tokens=spec.prompt_tokens,
+            max_tokens=spec.max_tokens,
+        )
+        for probe in self._probes:
+            probe.request_started(request.id)
+        for abort in self.options.aborts:
+            if abort.request == request.id and abort.at_s is not None:
+                due_ns = self._start_ns + seconds_to_ns(abort.at_s)
+                delay_ns = max(0, due_ns - self.kernel.now_ns)
+                self.kernel.call_later(delay_ns, self.abort, request.id)
+        if self._serving == "d":
+            self._send_prefill(request)
+        else:
+            self._hand_off(request, None)
+
+    # ------------------------------------------------------------------ legs
+
+    def _send_prefill(self, request: Ongoing) -> None:
+        engine = self._producers.pick()
+        if engine is None:
+            self._attempt_failed(request, "engine-died", None)
+            return
+        request.producer = engine
+        transfer_id = f"tx-{request.id}-{request.attempts.get('p', 0)}"
+        self._send(request, "p", engine, prefill_params(transfer_id))
+
+    def _send_decode(self, request: Ongoing, engine: FrontEnd | None) -> None:
+        if engine is None:
+            self._attempt_failed(request, "engine-died", None)
+            return
+        request.consumer = engine
+        hand_off = request.hand_off
+        params = None
+        if hand_off is not None and hand_off.params is not None:
+            tp_size = hand_off.producer.options.tp_size
+            params = decode_params(hand_off.params, producer_tp_size=tp_size)
+        self._send(request, self._serving, engine, params)
+
+    def _send(
+        self,
+        request: Ongoing,
+        kind: LegKind,
+        engine: FrontEnd,
+        params: KVTransferParams | None,
+    ) -> None:
+        attempt = request.attempts.get(kind, 0)
+        request.attempts[kind] = attempt + 1
+        leg = Leg(leg_id(request.id, kind, attempt), kind, engine, request)
+        request.legs.append(leg)
+        self._legs[leg.id] = leg
+        self._record(
+            "leg-sent",
+            request=request.id,
+            leg=leg.id,
+            node=engine.name,
+            transfer=None if params is None else params.get("transfer_id"),
+        )
+        engine.add_request(
+            engine_request(
+                leg.id,
+                prompt_token_ids(request.spec).tolist(),
+                max_tokens=1 if kind == "p" else request.spec.max_tokens,
+                arrival_s=ns_to_seconds(self.kernel.now_ns),
+                params=params,
+            )
+        )
+        self._enter(request, "queued_at_d" if kind == "d" else "queued_at_p")
+
+    def on_output(self, engine: FrontEnd, output: Any) -> None:
+        """An engine's output (EngineCoreOutput) arrived; late ones of ended legs are ignored."""
+        leg = self._legs.get(output.request_id)
+        if leg is None:
+            return
+        leg.tokens.extend(output.new_token_ids)
+        if output.prefill_stats is not None:
+            leg.remote_cached_tokens = output.prefill_stats.num_external_cached_tokens
+        if leg.kind != "p" and leg.tokens and leg.request.first_token_ns is None:
+            leg.request.first_token_ns = self.kernel.now_ns
+            self._enter(leg.request, "decode")
+        if output.finish_reason is not None and not leg.request.ended:
+            self._leg_ended(leg, str(output.finish_reason), output.kv_transfer_params)
+
+    def blocks_held(self, request_id: str) -> None:
+        """An engine's scheduler gave blocks to a leg."""
+        leg = self._legs.get(request_id)
+        if leg is None:
+            return
+        if leg.request.phase == "queued_at_p" and leg.kind != "d":
+            self._enter(leg.request, "prefill")
+        elif leg.request.phase == "queued_at_d" and leg.kind == "d":
+            self._enter(leg.request, "allocated")
+
+    def engine_died(self, name: str) -> None:
+        """An engine is gone: all its legs end."""
+        for leg in [leg for leg in self._legs.values() if leg.engine.name == name]:
+            if not leg.request.ended:
+                self._leg_ended(leg, "engine-died", None)
+
+    def _leg_ended(self, leg: Leg, outcome: str, params: KVTransferParams | None) -> None:
+        request = leg.request
+        del self._legs[leg.id]
+        request.legs.remove(leg)
+        self._record(
+            "leg-finished",
+            request=request.id,
+            leg=leg.id,
+            node=leg.engine.name,
+            outcome=outcome,
+            tokens=len(leg.tokens),
+        )
+        if outcome not in _SUCCESS:
+            self._attempt_failed(request, outcome, leg)
+        elif leg.kind == "p":
+            self._prefill_ended(request, HandOff(params, leg.engine))
+        else:
+            self._end(request, outcome, leg)
+
+    # -------------------------------------------------------------- hand-off
+
+    def _prefill_ended(self, request: Ongoing, hand_off: HandOff) -> None:
+        if hand_off.params is None:
+            self.recomputed += 1
+        held_s = sum(hold.seconds for hold in self.options.holds if hold.request == request.id)
+        if held_s:
+            self._record("hand-off-held", request=request.id, seconds=held_s)
+        delay_ns = self.options.hand_off_latency_us * US + seconds_to_ns(held_s)
+        request.scheduled += 1
+        self.kernel.call_later(delay_ns, self._hand_off_due, request, hand_off)
+        self._enter(request, "handoff")
+
+    def _hand_off_due(self, request: Ongoing, hand_off: HandOff) -> None:
+        request.scheduled -= 1
+        if not request.ended:
+            self._hand_off(request, hand_off)
+
+    def _hand_off(self, request: Ongoing, hand_off: HandOff | None) -> None:
+        request.hand_off = hand_off
+        self._schedule_retries(request)
+        self._send_decode(request, self._consumers.pick())
+
+    def _schedule_retries(self, request: Ongoing) -> None:
+        if request.retries_scheduled:
+            return
+        request.retries_scheduled = True
+        for retry in self.options.retries:
+            if retry.request == request.id:
+                request.scheduled += 1
+                self.kernel.call_later(seconds_to_ns(retry.after_s), self._retry, request, retry)
+
+    def _retry(self, request: Ongoing, retry: Retry) -> None:
+        request.scheduled -= 1
+        if request.ended:
+            return
+        self._record("request-retried", request=request.id)
+        if not retry.same_transfer_id and self._serving == "d":
+            self._send_prefill(request)
+            return
+        engine = request.consumer
+        if retry.consumer == "other" or engine is None or not engine.alive:
+            engine = self._consumers.pick(avoid=engine)
+        self._send_decode(request, engine)
+
+    # ------------------------------------------------------------- the end
+
+    def _attempt_failed(self, request: Ongoing, outcome: str, leg: Leg | None) -> None:
+        """The request fails with its last attempt, when no other is under way or to come."""
+        if not request.legs and not request.scheduled:
+            self._end(request, outcome, leg)
+
+    def _end(self, request: Ongoing, outcome: str, leg: Leg | None) -> None:
+        """Tell the client what ``leg`` gave, and abort whatever is still under way."""
+        request.ended = True
+        del self._ongoing[request.id]
+        for other in request.legs:
+            del self._legs[other.id]
+            if other.engine.alive:
+                other.engine.abort([other.id])
+        result = request.result(outcome, leg, self.kernel.now_ns)
+        self.results[request.id] = result
+        self._record(
+            "request-ended",
+            request=request.id,
+            outcome=outcome,
+            tokens=len(result.tokens),
+            digest=token_digest(result.tokens),
+        )
+        for probe in self._probes:
+            probe.request_ended(request.id, outcome, list(result.tokens))
+        self._unfinished -= 1
+        if self._unfinished == 0:
+            self.done.succeed()
+
+    # --------------------------------------------------------------- phases
+
+    def _enter(self, request: Ongoing, phase: Phase) -> None:
+        request.phase = phase
+        if any(a.request == request.id and a.on_phase == phase for a in self.options.aborts):
+            self.abort(request.id)
+
+    def _record(self, kind: str, **fields: Any) -> None:
+        """In the router's name, whosever turn it is."""
+        self.kernel.log.append(self.kernel.now_ns, _ACTOR, kind, fields)
