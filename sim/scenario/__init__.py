@@ -1,0 +1,35 @@
+"""Scenarios: a run as data, its file, and the requests that follow from it."""
+
+from __future__ import annotations
+
+from sim.scenario.capacity import default_num_blocks, longest_request
+from sim.scenario.file import dumps, load, loads, with_settings
+from sim.scenario.requests import workload_of
+from sim.scenario.types import SCHEMA_VERSION, Scenario, Topology
+from sim.scenario.workloads import (
+    GeneratedWorkload,
+    InlineRequest,
+    InlineWorkload,
+    TraceWorkload,
+    UniformWorkload,
+    Workload,
+)
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "GeneratedWorkload",
+    "InlineRequest",
+    "InlineWorkload",
+    "Scenario",
+    "Topology",
+    "TraceWorkload",
+    "UniformWorkload",
+    "Workload",
+    "default_num_blocks",
+    "dumps",
+    "load",
+    "loads",
+    "longest_request",
+    "with_settings",
+    "workload_of",
+]

@@ -1,0 +1,55 @@
+"""How large the KV cache of an engine is when a scenario does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from sim.errors import UsageError
+from sim.workload import RequestSpec
+
+MEMORY_LIMIT_BYTES = 2 * 1024**3
+_NULL_BLOCK = 1
+_LOOKAHEAD_BLOCK = 1
+
+
+def longest_request(requests: Sequence[RequestSpec]) -> int:
+    """Tokens of the longest request, its output included."""
+    return max(request.prompt_tokens + request.max_tokens for request in requests)
+
+
+def default_num_blocks(
+    requests: Sequence[RequestSpec],
+    block_size: int,
+    max_num_seqs: int,
+    *,
+    bytes_per_token: Fraction | int = 0,
+    num_ranks: int = 1,
+) -> int:
+    """KV cache blocks per rank: the largest request twice, and ``max_num_seqs`` average ones.
+
+    With that a pool is never the bottleneck by accident; pressure on it is something a scenario
+    asks for. All ``num_ranks`` caches of a run together, at ``bytes_per_token`` each, stay below
+    2 GiB, if need be at the cost of concurrency.
+
+    Raises:
+        UsageError: the largest request alone would need more than that.
+    """
+    sizes = [_blocks(request, block_size) for request in requests]
+    concurrent = min(len(sizes), max_num_seqs)
+    wanted = _NULL_BLOCK + 2 * max(sizes) + -(-concurrent * sum(sizes) // len(sizes))
+    if not bytes_per_token:
+        return wanted
+    affordable = int(MEMORY_LIMIT_BYTES / (bytes_per_token * block_size * num_ranks))
+    if affordable < _NULL_BLOCK + max(sizes):
+        raise UsageError(
+            f"the longest request ({longest_request(requests)} tokens) needs more than 2 GiB of "
+            f"KV cache on {num_ranks} ranks together; set geometry: reduced, shorten the requests "
+            "(length_scale, max_prompt_tokens), or set engine.num_blocks"
+        )
+    return min(wanted, affordable)
+
+
+def _blocks(request: RequestSpec, block_size: int) -> int:
+    tokens = request.prompt_tokens + request.max_tokens
+    return -(-tokens // block_size) + _LOOKAHEAD_BLOCK

@@ -1,0 +1,113 @@
+"""Scenario files: strict YAML in, readable YAML out, and single settings on top.
+
+Everything that is not understood is a UsageError that names the file, the key and what is
+accepted. Relative paths in a file are relative to the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from sim.engine.connectors import get_connector
+from sim.errors import UsageError
+from sim.model.presets import get_preset
+from sim.scenario.schema import dotted_keys, explain, nearest
+from sim.scenario.types import Scenario
+from sim.scenario.yaml_text import parse_yaml, print_yaml
+
+_ROOT = inspect.type_info(Scenario)
+_FREE_FORM = "extra_config."
+
+
+def load(path: str | Path) -> Scenario:
+    """The scenario in the file ``path``, with its relative paths made absolute."""
+    path = Path(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 text ({error.reason}); expected YAML") from error
+    document = parse_yaml(text, source=str(path))
+    _anchor(document, path.resolve().parent)
+    return _decode(document, source=str(path))
+
+
+def loads(text: str, *, source: str = "scenario") -> Scenario:
+    """The scenario in ``text``; ``source`` is what errors call it."""
+    return _decode(parse_yaml(text, source=source), source=source)
+
+
+def dumps(scenario: Scenario) -> str:
+    """YAML with every key, defaults included, in a fixed order; ``loads`` gives it back."""
+    return print_yaml(msgspec.to_builtins(scenario))
+
+
+def with_settings(scenario: Scenario, settings: Mapping[str, str]) -> Scenario:
+    """``scenario`` with some values replaced.
+
+    Keys are dotted paths (``engine.tp_size``, ``extra_config.transfer_timeout``) or, where only
+    one key is called so, the last part alone (``tp_size``). Values are YAML. Settings apply in
+    order, and what they add up to is checked.
+    """
+    document = msgspec.to_builtins(scenario)
+    for key, text in settings.items():
+        value = parse_yaml(text, source=f"--set {key}")
+        _assign(document, _full_key(key, document), value)
+    return _decode(document, source="--set")
+
+
+def _decode(document: Any, *, source: str) -> Scenario:
+    try:
+        scenario = msgspec.convert(document, Scenario)
+    except msgspec.ValidationError as error:
+        message = explain(_ROOT, document, str(error))
+        raise UsageError(f"{source}: {message}") from error
+    _check_name(source, "model", lambda: get_preset(scenario.model).sizes(scenario.geometry))
+    _check_name(source, "connector", lambda: get_connector(scenario.connector))
+    return scenario
+
+
+def _check_name(source: str, key: str, look_up: Callable[[], object]) -> None:
+    try:
+        look_up()
+    except UsageError as error:
+        raise UsageError(f"{source}: {key}: {error}") from error
+
+
+def _full_key(key: str, document: Any) -> str:
+    keys = list(dotted_keys(_ROOT, document))
+    if key in keys or key.startswith(_FREE_FORM):
+        return key
+    called_so = [full for full in keys if full.endswith(f".{key}")]
+    if len(called_so) == 1:
+        return called_so[0]
+    if called_so:
+        raise UsageError(f"--set {key}: could be any of {', '.join(called_so)}; write it in full")
+    hint = nearest(key, [*keys, *(full.rpartition(".")[2] for full in keys)])
+    raise UsageError(
+        f"--set {key}: unknown key{hint}; accepted: {', '.join(keys)}, {_FREE_FORM}NAME"
+    )
+
+
+def _assign(document: Any, key: str, value: Any) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        document = document.setdefault(parent, {})
+        if not isinstance(document, dict):
+            raise UsageError(f"--set {key}: {parent} is {document!r}, which has no keys")
+    document[last] = value
+
+
+def _anchor(document: Any, directory: Path) -> None:
+    """Make the relative paths of a document that was read from ``directory`` absolute."""
+    if not isinstance(document, dict):
+        return
+    for owner, key in ((document, "overlay"), (document.get("workload"), "path")):
+        if isinstance(owner, dict) and isinstance(owner.get(key), str):
+            owner[key] = str(directory / owner[key])

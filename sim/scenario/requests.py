@@ -1,0 +1,36 @@
+"""From a scenario to its requests."""
+
+from __future__ import annotations
+
+import random
+
+from sim.errors import UsageError
+from sim.model.presets import get_preset
+from sim.scenario.capacity import longest_request
+from sim.scenario.schema import nearest
+from sim.scenario.types import Scenario
+from sim.workload import RequestSpec
+
+
+def workload_of(scenario: Scenario, rng: random.Random) -> list[RequestSpec]:
+    """The requests of ``scenario``; ``rng`` is the seed's stream for workloads.
+
+    Raises UsageError when a trace cannot be read, when a request is longer than the model's
+    context, or when the router is to do something to a request that there is not.
+    """
+    requests = scenario.workload.make(rng)
+    limit = get_preset(scenario.model).max_positions
+    if longest_request(requests) > limit:
+        raise UsageError(
+            f"workload: a request has {longest_request(requests)} tokens, output included, but "
+            f"{scenario.model} has room for {limit}; set length_scale or max_prompt_tokens"
+        )
+    names = [request.request_id for request in requests]
+    known = dict.fromkeys(names)
+    for name in scenario.router.named_requests():
+        if name not in known:
+            raise UsageError(
+                f"router: no request is called {name!r}{nearest(name, names)}; "
+                f"there are {len(names)}: {names[0]} to {names[-1]}"
+            )
+    return requests
