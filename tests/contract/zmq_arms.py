@@ -1,8 +1,9 @@
-"""The two things the zmq programs run on: pyzmq with real threads, and the facade."""
+"""What the zmq programs run on, pyzmq with real threads or the facade, and what they share."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -16,6 +17,9 @@ from sim.network import Network
 
 Program = Callable[[], Any]
 _JOIN_S = 20
+LOCAL = "tcp://127.0.0.1"
+SOON_MS = 5_000  # for what must happen
+NEVER_MS = 150  # for what must not happen
 
 
 class RealArm:
@@ -105,3 +109,69 @@ def arm_named(name: str) -> Iterator[RealArm | FacadeArm]:
         return
     with Kernel(Seed(3), perturb=name == "perturbed-facade").running() as kernel:
         yield FacadeArm(kernel)
+
+
+Arm = RealArm | FacadeArm
+
+
+class Bench:
+    """One context whose sockets neither hang nor outlive the test."""
+
+    def __init__(self, arm: Arm) -> None:
+        self.arm = arm
+        self.zmq = arm.zmq
+        self.context = arm.zmq.Context()
+
+    def socket(self, kind: str, **options: Any) -> Any:
+        socket = self.context.socket(getattr(self.zmq, kind))
+        socket.RCVTIMEO = socket.SNDTIMEO = SOON_MS
+        socket.LINGER = 0
+        for name, value in options.items():
+            setattr(socket, name, value)
+        return socket
+
+    def bound(self, kind: str, **options: Any) -> tuple[Any, int]:
+        socket = self.socket(kind, **options)
+        return socket, socket.bind_to_random_port(LOCAL)
+
+    def connected(self, kind: str, port: int, **options: Any) -> Any:
+        socket = self.socket(kind, **options)
+        socket.connect(f"{LOCAL}:{port}")
+        return socket
+
+    def pair(self, bound: str, connected: str) -> tuple[Any, Any]:
+        one, port = self.bound(bound)
+        return one, self.connected(connected, port)
+
+    def free_port(self) -> int:
+        return self.arm.free_port()
+
+    def silent(self, socket: Any) -> bool:
+        return socket.poll(NEVER_MS) == 0
+
+
+def run(arm: Arm, program: Any) -> Any:
+    """Run ``program(bench)`` in a thread of its own; its result or its exception."""
+
+    def body() -> Any:
+        bench = Bench(arm)
+        try:
+            return program(bench)
+        finally:
+            bench.context.destroy(linger=0)
+
+    (result,) = arm.run(body)
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def errno_of(call: Any) -> str | None:
+    """Name of the zmq error of a call, or the text of its TypeError."""
+    try:
+        call()
+    except zmq.ZMQError as error:
+        return errno.errorcode.get(error.errno) or zmq.Errno(error.errno).name
+    except TypeError as error:
+        return str(error)
+    return None

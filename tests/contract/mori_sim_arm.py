@@ -1,0 +1,186 @@
+"""The simulator as an arm of the conformance suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from mori_arm import Pair
+
+from sim.fabric import CompletionItem, Fabric, LandPart, PostItem, PostPart, WorkRequestItem
+from sim.fabric.mori_io import make, make_cpp
+from sim.fabric.verdicts import ControlItem
+from sim.kernel import Kernel, Node, Process, Seed
+from sim.units import SECOND, seconds_to_ns
+from sim.verdict import Delay, Drop, Fail, Verdict
+
+
+class Once:
+    """A rule that answers the first item for which ``answer`` has a verdict, then never again."""
+
+    def __init__(self, answer: Callable[[Any], Verdict | None], times: int = 1) -> None:
+        self.answer = answer
+        self.left = times
+
+    def judge(self, item: Any) -> Verdict | None:
+        verdict = self.answer(item) if self.left else None
+        self.left -= verdict is not None
+        return verdict
+
+
+class SimArm:
+    """Engines of the simulated library, each in a process and on a machine of its own."""
+
+    features = frozenset({"counts", "completions", "posts", "events", "processes", "control-plane"})
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.fabric = Fabric(kernel)
+        self.mori = make(kernel, self.fabric)
+        self.transfer_status = make_cpp(self.mori).TransferStatus
+        self._machines = 0
+        self._keys: dict[str, Process] = {}
+
+    # ---------------------------------------------------- engines and time
+
+    def engine(self, key: str) -> Any:
+        return self._in_process(self._new_process(key), self._make_engine, key, 0)
+
+    def pair(self, size: int = 1 << 20, **config: int) -> Pair:
+        engines, tensors, descs = [], [], []
+        for role in ("initiator", "target"):
+            key = f"{role}-{self._machines}"
+            engine = self.engine(key)
+            engine.create_backend(self.mori.BackendType.RDMA, self._config(config))
+            tensor = torch.zeros(size, dtype=torch.uint8)
+            engines.append(engine)
+            tensors.append(tensor)
+            descs.append(engine.register_torch_tensor(tensor))
+        for engine, other in (engines, engines[::-1]):
+            engine.register_remote_engine(other.get_engine_desc())
+        return Pair(*engines, *tensors, *descs)
+
+    def _config(self, values: dict[str, int]) -> Any:
+        config = self.mori.RdmaBackendConfig()
+        for name, value in values.items():
+            setattr(config, name, value)
+        return config
+
+    def _new_process(self, key: str) -> Process:
+        self._machines += 1
+        process = Process(Node(f"n{self._machines}", f"10.0.0.{self._machines}"), "worker")
+        self._keys[key] = process
+        return process
+
+    def _make_engine(self, key: str, port: int) -> Any:
+        process = self._keys[key]
+        return self.mori.IOEngine(key, self.mori.IOEngineConfig(process.node.ip, port))
+
+    def _in_process(self, process: Process, function: Callable[..., Any], *args: Any) -> Any:
+        done, results = self.kernel.event(), []
+        self.kernel.spawn(
+            process, lambda: (results.append(function(*args)), done.succeed()), name="main"
+        )
+        self.kernel.wait(done)
+        return results[0]
+
+    def seconds(self) -> float:
+        return self.kernel.now_ns / SECOND
+
+    def sleep(self, seconds: float) -> None:
+        self.kernel.sleep(seconds_to_ns(seconds))
+
+    def thread(self, function: Callable[[], None]) -> Callable[[], None]:
+        done = self.kernel.event()
+        process = self.kernel.require_task("a thread").process
+        self.kernel.spawn(process, lambda: (function(), done.succeed()), name="thread")
+
+        def join() -> None:
+            self.kernel.wait(done)
+
+        return join
+
+    # ------------------------------------------------------------ counting
+
+    def posted(self, engine: Any) -> tuple[int, int]:
+        key = engine.get_engine_desc().key
+        posts = [
+            record.fields["work_requests"]
+            for record in self.kernel.log.records
+            if record.kind == "posted" and record.fields["initiator"] == key
+        ]
+        return sum(posts), len(posts)
+
+    def queue_pairs(self, engine: Any) -> int:
+        return len(engine._backend.device.queue_pairs)
+
+    # ----------------------------------------------------------- injection
+
+    def _once(self, engine: Any, kind: type, verdict: Callable[[Any], Verdict], n: int = 1) -> None:
+        key = engine.get_engine_desc().key
+
+        def answer(item: Any) -> Verdict | None:
+            mine = isinstance(item, kind) and item.pair.initiator == key
+            return verdict(item) if mine else None
+
+        self.fabric.verdicts.add(Once(answer, n))
+
+    def fail_next(self, engine: Any, status: str, work_request: int) -> None:
+        def answer(item: WorkRequestItem) -> Verdict:
+            if work_request == item.count - 1:
+                return Fail(status, "")
+            return LandPart(tuple(range(work_request)), status)
+
+        self._once(engine, WorkRequestItem, answer)
+
+    def lose_next_completion(self, engine: Any) -> None:
+        self._once(engine, CompletionItem, lambda item: Drop())
+
+    def hold(self, engine: Any, seconds: float) -> None:
+        release_ns = self.kernel.now_ns + seconds_to_ns(seconds)
+        self._once(
+            engine,
+            CompletionItem,
+            lambda item: Delay(max(0, release_ns - self.kernel.now_ns)),
+            1_000_000,
+        )
+
+    def refuse_next_post(self, engine: Any, posted: int) -> None:
+        self._once(engine, PostItem, lambda item: PostPart(posted))
+
+    def raise_event(self, engine: Any, name: str) -> None:
+        device = engine._backend.device
+        queue_pair = device.queue_pairs[0] if name.startswith("QP_") else None
+        self.fabric.raise_event(device, name, queue_pair)
+
+    def mute_target(self, pair: Pair) -> None:
+        self._once(pair.initiator, ControlItem, lambda item: Drop(), 1_000_000)
+
+    def crash_target(self, pair: Pair) -> None:
+        self.kernel.crash(pair.target._process)
+
+    def restart_target(self, pair: Pair) -> None:
+        old, key = pair.target, pair.target._key
+        process = Process(old._process.node, "worker", incarnation=1)
+        self._keys[key] = process
+        pair.target = self._in_process(process, self._make_engine, key, old._port)
+        pair.target.create_backend(self.mori.BackendType.RDMA, self.mori.RdmaBackendConfig())
+        pair.remote = torch.zeros_like(pair.remote)
+        pair.remote_desc = pair.target.register_torch_tensor(pair.remote)
+
+
+def run_on_sim(check: Callable[[SimArm], None], *, seed: int = 1, perturb: bool = False) -> None:
+    """Run ``check`` as a thread of a simulated process; its exception is the caller's."""
+    with Kernel(Seed(seed), perturb=perturb).running() as kernel:
+        arm = SimArm(kernel)
+        done = kernel.event()
+        kernel.spawn(
+            Process(Node("n0", "10.0.0.250"), "test"),
+            lambda: (check(arm), done.succeed()),
+            name="case",
+        )
+        kernel.run(until_ns=600 * SECOND)
+        for failure in kernel.failures:
+            raise failure.exception
+        assert done.triggered, kernel.describe_waiters()
