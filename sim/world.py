@@ -6,15 +6,15 @@ their own packages.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from sim.engine.groups import Rendezvous
 from sim.engine.landings import LandingWatch, MemoryMap
+from sim.engine.owners import HashOwners
 from sim.engine.worker import HOOKS_MODULE
 from sim.fabric import Fabric
 from sim.guest.facades.processes import SideProgram
@@ -29,6 +29,8 @@ from sim.guest.sources import GuestSources
 from sim.kernel import Kernel, Node, Process, Seed
 from sim.network import Network
 from sim.probes import Probes
+from sim.units import US
+from sim.workload.tokens import DEFAULT_VOCAB_SIZE
 
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
@@ -40,9 +42,22 @@ _ALWAYS_GUESTS = (HOOKS_MODULE, "vllm.utils.network_utils")
 class World:
     """The simulated surroundings of all engines of one run."""
 
-    def __init__(self, seed: Seed, *, perturb: bool = False, overlay: Path | None = None) -> None:
+    def __init__(
+        self,
+        seed: Seed,
+        *,
+        owners: HashOwners,
+        perturb: bool = False,
+        overlay: Path | None = None,
+        network_latency_ns: int = 50 * US,
+        vocab_size: int = DEFAULT_VOCAB_SIZE,
+        check: Literal["incremental", "full"] = "incremental",
+    ) -> None:
         self.kernel = Kernel(seed, perturb=perturb)
-        self.network = Network(self.kernel)
+        self.owners = owners
+        self.vocab_size = vocab_size
+        self.check = check
+        self.network = Network(self.kernel, latency_ns=network_latency_ns)
         self.fabric = Fabric(self.kernel)
         self.facades: dict[str, ModuleType] = make_facades(
             self.kernel, self.network, self.fabric, self._run_side_program
@@ -102,9 +117,6 @@ class World:
     def engine_failed(self, engine: Engine, error: BaseException) -> None:
         """Keep the exception that ended an engine, for the report."""
         self.engine_errors.append((engine.name, error))
-
-    def process_died(self, process: Process) -> None:
-        """Tell the parts that keep state on behalf of a process."""
 
     def _run_side_program(self, program: SideProgram) -> None:
         parent: GuestProcess = program.parent.resources["guest"]

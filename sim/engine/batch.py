@@ -96,4 +96,6 @@ class Batch:
     num_tokens: int
     deviations: dict[str, int] = field(default_factory=dict)
     """By request, what its wrong bytes on all ranks add up to; shared by the ranks' batches."""
+    pending: list[tuple[Chunk, int, npt.NDArray[np.int64]]] = field(default_factory=list)
+    """Chunk, group and places in the block table that can be looked at only after the writes."""
     sampled: dict[str, int] = field(default_factory=dict)

@@ -58,33 +58,60 @@ class SyntheticModel:
     # ---------------------------------------------------------------- reading
 
     def read(self, batch: Batch) -> None:
-        """Attend to everything before each chunk."""
+        """Attend to everything before each chunk, as the pass begins.
+
+        In each layer a pass writes the entries of its whole batch before it attends, so blocks
+        that it writes for another request of the batch (a prefix hit within one step) can only
+        be looked at when it ends.
+        """
+        written = [self._written_blocks(chunk) for chunk in batch.chunks]
+        for number, chunk in enumerate(batch.chunks):
+            for group, table in zip(self.groups, chunk.state.tables, strict=True):
+                indices = self._unseen(chunk, group, table)
+                if len(indices) and len(batch.chunks) > 1:
+                    others = [w[group.index] for n, w in enumerate(written) if n != number]
+                    pending = np.isin(table.ids[indices], np.concatenate(others))
+                    if pending.any():
+                        batch.pending.append((chunk, group.index, indices[pending]))
+                        indices = indices[~pending]
+                self._look_at(chunk, group, table, indices)
+        self._share_deviations(batch)
+
+    def _written_blocks(self, chunk: Chunk) -> list[BlockArray]:
+        """Per group, the ids of the blocks that hold the chunk's own tokens."""
+        return [
+            table.ids[chunk.start // group.block_size : -(-chunk.end // group.block_size)]
+            for group, table in zip(self.groups, chunk.state.tables, strict=True)
+        ]
+
+    def _share_deviations(self, batch: Batch) -> None:
+        """Ranks exchange activations in every layer, so one rank's wrong bytes are felt by all;
+        the sum does not depend on which of them comes first."""
         for chunk in batch.chunks:
             state = chunk.state
-            for group, table in zip(self.groups, state.tables, strict=True):
-                self._read_group(chunk, group, table)
             if state.wrong:
-                # Ranks exchange activations in every layer, so one rank's wrong bytes are felt
-                # by all; the sum does not depend on which of them comes first.
                 share = state.deviation() * (2 * self.rank + 1)
                 total = batch.deviations.get(state.request_id, 0) + share
                 batch.deviations[state.request_id] = total % (1 << 64)
 
-    def _read_group(self, chunk: Chunk, group: AttentionGroup, table: BlockTable) -> None:
+    def _unseen(self, chunk: Chunk, group: AttentionGroup, table: BlockTable) -> BlockArray:
+        """Places in the table of the blocks before the chunk that changed since the last look."""
         needed = -(-chunk.start // group.block_size)
-        ids, verified = table.ids[:needed], table.verified[:needed]
-        versions = self.memory.versions[ids]
-        unseen = verified != versions
         if self._check_everything:
-            unseen[:] = True
-        indices = np.flatnonzero(unseen)
+            return np.arange(needed)
+        return np.flatnonzero(table.verified[:needed] != self.memory.versions[table.ids[:needed]])
+
+    def _look_at(
+        self, chunk: Chunk, group: AttentionGroup, table: BlockTable, indices: BlockArray
+    ) -> None:
         if not len(indices):
             return
+        ids = table.ids[indices]
         for probe in self.engine.world.probes:
             probe.blocks_read(
-                self.engine.name, self.rank, chunk.state.request_id, group.index, ids[indices]
+                self.engine.name, self.rank, chunk.state.request_id, group.index, ids
             )
-        verified[indices] = versions[indices]
+        table.verified[indices] = self.memory.versions[ids]
         self._compare(chunk.state, group, table, indices, chunk.start)
 
     def _compare(
@@ -139,6 +166,10 @@ class SyntheticModel:
         for chunk in batch.chunks:
             for group, table in zip(self.groups, chunk.state.tables, strict=True):
                 self._write_group(chunk, group, table)
+        for chunk, group_index, indices in batch.pending:
+            table = chunk.state.tables[group_index]
+            self._look_at(chunk, self.groups[group_index], table, indices)
+        for chunk in batch.chunks:
             if chunk.samples:
                 self._sample(batch, chunk)
 

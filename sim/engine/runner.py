@@ -61,6 +61,7 @@ class ModelRunner:
         times: StepTimes,
         gate_of_step: GateOfStep,
         on_connector_output: OnConnectorOutput,
+        on_new_stream: Callable[[str, TokenStream], None],
     ) -> None:
         self.kernel = kernel
         self.vllm_config = vllm_config
@@ -70,6 +71,7 @@ class ModelRunner:
         self.times = times
         self._gate_of_step = gate_of_step
         self._on_connector_output = on_connector_output
+        self._on_new_stream = on_new_stream
         self._requests: dict[str, RequestState] = {}
         self._pending: tuple[Batch, set[str]] | None = None
         self._forwards = 0
@@ -122,9 +124,11 @@ class ModelRunner:
         for new in scheduler_output.scheduled_new_reqs:
             tokens = new.prefill_token_ids
             assert tokens is not None, f"{new.req_id}: the V2 runner needs prefill_token_ids"
+            stream = TokenStream(tokens)
+            self._on_new_stream(new.req_id, stream)
             self._requests[new.req_id] = RequestState(
                 request_id=new.req_id,
-                tokens=TokenStream(tokens),
+                tokens=stream,
                 tables=[BlockTable(block_ids) for block_ids in new.block_ids],
                 num_computed=new.num_computed_tokens,
             )

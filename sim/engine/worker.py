@@ -90,6 +90,7 @@ class Worker:
             self.engine.options.step_times,
             self.engine.gate_of_step,
             partial(self.engine.connector_reported, self.rank),
+            self.engine.world.owners.scheduled,
         )
 
     def compile_or_warm_up_model(self) -> CompilationTimes:

@@ -40,7 +40,7 @@ class WrongBytesReporter:
     def _owner(self, found: Found) -> tuple[str, int] | None:
         if found.prefix_hash is None:
             return None
-        return self._engine.world.owner_of_hash(found.prefix_hash)
+        return self._engine.world.owners.find(found.prefix_hash)
 
     def _history(self, block_id: int) -> tuple[str, ...]:
         write = self._memory.last_write(block_id)

@@ -21,6 +21,7 @@ from sim.kernel.log import EventLog
 from sim.kernel.process import Process, ProcessState
 from sim.kernel.seed import Seed
 from sim.kernel.task import Task, TaskFailure
+from sim.stopwatch import wall_clock
 
 SwitchHook = Callable[[Process], None]
 CrashHook = Callable[[Process], None]
@@ -63,6 +64,7 @@ class Kernel:
         self.tasks: list[Task] = []
         self.failures: list[TaskFailure] = []
         self.closing = False
+        self.guest_wall_s = 0.0
         self._preempt = seed.stream("kernel/preempt")
         self._hub = greenlet.getcurrent()
         self._active: Process | None = None
@@ -252,7 +254,12 @@ class Kernel:
             for hook in self._switch_hooks:
                 hook(process)
         self.log.switched(self.now_ns, task.number)
-        task.switch()
+        if task.guest:
+            begin = wall_clock()
+            task.switch()
+            self.guest_wall_s += wall_clock() - begin
+        else:
+            task.switch()
 
     def _park(self, task: Task, what: str | Callable[[], str]) -> None:
         if self.closing:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from sim.fabric import Fabric
-from sim.fabric.mori import make as make_mori
+from sim.fabric import mori_io
 from sim.guest.facades import chance, clock, futures, processes, queues, threads, torch_facade
 from sim.guest.facades.processes import Runner, SidePrograms
 from sim.guest.facades.socket_facade import make as make_socket
@@ -23,6 +23,9 @@ def make_facades(
     queue = queues.make(kernel, threading, time)
     randomness = chance.Chance(kernel)
     random = chance.make_random(randomness)
+    library = mori_io.make(kernel, fabric)
+    mori = ModuleType("mori")
+    vars(mori).update(io=library, cpp=mori_io.make_cpp(library))
     return {
         "time": time,
         "datetime": clock.make_datetime(kernel),
@@ -33,9 +36,11 @@ def make_facades(
         "uuid": chance.make_uuid(randomness),
         "os": chance.make_os(randomness),
         "socket": make_socket(kernel, network),
-        "zmq": make_zmq(kernel, network),
+        **make_zmq(kernel, network),
         **futures.make(kernel, threading, queue, time),
         **processes.make(SidePrograms(kernel, run_script)),
         **torch_facade.make(kernel),
-        **make_mori(kernel, fabric),
+        "mori": mori,
+        "mori.io": library,
+        "mori.cpp": mori.cpp,
     }

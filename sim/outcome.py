@@ -1,0 +1,40 @@
+"""The result of one run, as the command line's JSON shows it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from sim.oracles import Violation
+
+SCHEMA_VERSION = 1
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Times in seconds; ``guest_s`` is wall time inside simulated processes, vLLM included."""
+
+    schema_version: int = SCHEMA_VERSION
+    verdict: Literal["pass", "violation"]
+    violations: list[Violation]
+    requests: dict[str, int]
+    """Counts by outcome."""
+    workload: dict[str, float]
+    virtual_s: float
+    wall_s: float
+    guest_s: float
+    engine_steps: int
+    events: int
+    event_hash: str
+    seed: int
+    scenario: dict[str, Any]
+    notes: dict[str, int]
+    """What oracles counted and did not find wrong."""
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict == "pass"
+
+    def signature(self) -> list[str]:
+        """What failed, without times and ids: equal signatures are the same kind of failure."""
+        return sorted({violation.oracle for violation in self.violations})
