@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from simpy.events import Event
 
 from sim.fabric.verdicts import ControlItem, refuse
+from sim.kernel import Process
 from sim.verdict import Delay, Deliver, Drop, Fail
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class _Exchange:
     answer: Answer
     done: Event
     reply: Any = None
+    broken: bool = False
 
 
 class ControlServer:
@@ -60,6 +62,15 @@ class ControlServer:
         if self._wake is not None:
             wake, self._wake = self._wake, None
             wake.succeed()
+
+    def reset(self) -> None:
+        """The process is gone: connections that wait for an answer break."""
+        for exchange in self._requests:
+            exchange.broken = True
+            self._plane.fabric.kernel.call_later(
+                self._plane.half_exchange_ns, exchange.done.succeed
+            )
+        self._requests.clear()
 
     def _serve(self) -> None:
         kernel = self._plane.fabric.kernel
@@ -106,6 +117,12 @@ class ControlPlane:
         server = self._servers.get((host, port))
         return server if server is not None and server.device.alive else None
 
+    def reset(self, process: Process) -> None:
+        """``process`` crashed."""
+        for server in self._servers.values():
+            if server.device.process is process:
+                server.reset()
+
     def exchange(
         self, item: ControlItem, host: str, port: int, answer: Answer, timeout_ns: int | None
     ) -> Any:
@@ -132,6 +149,11 @@ class ControlPlane:
             raise ControlPlaneError(
                 "ReadMessageHeader(type) failed: expected 1 byte(s), received 0, "
                 "errno=11 (Resource temporarily unavailable)"
+            )
+        if exchange.broken:
+            raise ControlPlaneError(
+                "ReadMessageHeader(type) failed: expected 1 byte(s), received 0, "
+                "errno=104 (Connection reset by peer)"
             )
         kernel.record("control-plane-exchange", request=item.kind, target=item.pair.target)
         return exchange.reply

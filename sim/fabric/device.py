@@ -81,6 +81,11 @@ class Device:
             wake, self._wake = self._wake, None
             wake.succeed()
 
+    def crashed(self) -> None:
+        """The process is gone: its queue pairs go too, in the middle of what they do."""
+        for queue_pair in self.queue_pairs:
+            queue_pair.destroy()
+
     def close(self) -> None:
         """Destroy the queue pairs, forget the memory, end the completion thread."""
         self._open = False

@@ -48,6 +48,7 @@ class Fabric:
         self._observers: list[LandingObserver] = []
         self._last_key = 0x1000
         self._last_queue_pair_number = 0x100
+        kernel.on_crash(self._process_crashed)
 
     # -------------------------------------------------------------- hardware
 
@@ -125,6 +126,14 @@ class Fabric:
         device.notify(AsyncEvent(name, queue_pair))
         if queue_pair is not None:
             queue_pair.enter_error()
+
+    def _process_crashed(self, process: Process) -> None:
+        """Its operating system destroys what the process had opened; nobody tells the peers."""
+        for device in self.devices:
+            if device.process is process:
+                device.crashed()
+        self.control_plane.reset(process)
+        self._paths_changed()
 
     def _paths_changed(self) -> None:
         for queue_pair in self.queue_pairs():

@@ -59,6 +59,13 @@ def execute(queue_pair: QueuePair, chain: WorkRequestChain) -> None:
             refuse(WorkRequestItem(chain, queue_pair.pair, queue_pair.number), verdict)
 
 
+def land_prefix(queue_pair: QueuePair, chain: WorkRequestChain, progress: float) -> None:
+    """The wire was interrupted: the work requests that were wholly through have landed."""
+    through = int(chain.count * progress)
+    if through and _protection_error(queue_pair, chain) is None:
+        _land(queue_pair, chain, chain.segments.slice(0, through))
+
+
 def _protection_error(queue_pair: QueuePair, chain: WorkRequestChain) -> CompletionStatus | None:
     is_read = chain.operation is Operation.READ
     if not chain.local.valid or (is_read and not chain.local.allows(Access.LOCAL_WRITE)):

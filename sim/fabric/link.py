@@ -17,11 +17,12 @@ from sim.kernel import Kernel
 class Flow:
     """``remaining`` bytes from one NIC to another; ``done`` is called when none is left."""
 
-    __slots__ = ("ceiling", "done", "path", "rate", "remaining", "since_ns", "version")
+    __slots__ = ("ceiling", "done", "path", "rate", "remaining", "since_ns", "size", "version")
 
     def __init__(
         self, size: float, path: tuple[Direction, ...], ceiling: float, done: Callable[[], None]
     ) -> None:
+        self.size = size
         self.remaining = size
         self.path = path
         self.ceiling = ceiling
@@ -29,6 +30,16 @@ class Flow:
         self.rate = 0.0
         self.since_ns = 0
         self.version = 0
+
+    @property
+    def progress(self) -> float:
+        """The part of its bytes that is through, as of the last change of its rate or its stop."""
+        return 1.0 - self.remaining / self.size if self.size else 0.0
+
+    def advance(self, now_ns: int) -> None:
+        """Account for what went through since the last change."""
+        self.remaining = max(0.0, self.remaining - self.rate * (now_ns - self.since_ns))
+        self.since_ns = now_ns
 
 
 class Links:
@@ -47,6 +58,7 @@ class Links:
     def stop(self, flow: Flow) -> None:
         """Take ``flow`` off the wire, finished or not; ``done`` is not called any more."""
         flow.version += 1
+        flow.advance(self._kernel.now_ns)
         for direction in flow.path:
             direction.flows.remove(flow)
         self._share(flow.path)
@@ -62,9 +74,8 @@ class Links:
                 self._set_rate(flow, rate)
 
     def _set_rate(self, flow: Flow, rate: float) -> None:
-        now = self._kernel.now_ns
-        flow.remaining = max(0.0, flow.remaining - flow.rate * (now - flow.since_ns))
-        flow.since_ns, flow.rate = now, rate
+        flow.advance(self._kernel.now_ns)
+        flow.rate = rate
         flow.version += 1
         if rate > 0:
             left_ns = math.ceil(flow.remaining / rate)

@@ -2,7 +2,8 @@
 
 A chain goes through three places: ``_waiting`` behind others, ``_sending`` on the wire, and
 ``_landing`` on its way through the network. It lands by one event, whole: its bytes are read and
-written at that instant. Everything here runs on the hub or in the posting task and never blocks.
+written at that instant. Only when the wire is interrupted, a part of it lands. Everything here
+runs on the hub or in the posting task and never blocks.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import enum
 from collections import deque
 from typing import TYPE_CHECKING
 
-from sim.fabric.landing import execute, landing_delay_ns
+from sim.fabric.landing import execute, land_prefix, landing_delay_ns
 from sim.fabric.link import Flow
 from sim.fabric.send_queue import SendQueue
 from sim.fabric.verdicts import CompletionItem, PeerPair, completion_status, refuse
@@ -157,12 +158,12 @@ class QueuePair:
         )
 
     def _rewind(self) -> None:
-        if self._flow is not None:
+        """Take everything off the wire; the work requests that were through by then land."""
+        if self._flow is not None and self._sending is not None:
             self.fabric.links.stop(self._flow)
-            self._flow = None
-        if self._sending is not None:
+            land_prefix(self, self._sending, self._flow.progress)
             self._waiting.appendleft(self._sending)
-            self._sending = None
+            self._sending = self._flow = None
         self._waiting.extendleft(chain for _due, chain in reversed(self._landing))
         self._landing.clear()
 

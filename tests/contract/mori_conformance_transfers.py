@@ -67,7 +67,7 @@ def many_unequal_segments(arm: Arm) -> None:
     sizes = [100 + i % 5 for i in range(64)]
     status = pair.session().batch_read(local, remote, sizes, 0)
     assert _finished(status).Succeeded()
-    for here, there, size in zip(local, remote, sizes):  # noqa: B905 (3.10 arms run this too)
+    for here, there, size in zip(local, remote, sizes, strict=True):
         assert torch.equal(pair.local[here : here + size], pair.remote[there : there + size])
 
 
