@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from fabric_world import FabricWorld
+
+from sim.fabric.link import Flow, max_min_rates
+from sim.fabric.nic import Direction
+from sim.fabric.profile import CX7
+from sim.kernel import Kernel, Seed
+
+# 10 bytes a nanosecond, nothing else costs anything.
+PLAIN = replace(
+    CX7,
+    nic_bytes_per_ns=10.0,
+    read_wire_bytes_per_byte=1.0,
+    queue_pair_bytes_per_ns=10.0,
+    nic_work_request_ns=0,
+    write_landing_ns=0,
+    write_completion_ns=0,
+    read_landing_ns=0,
+    read_completion_ns=0,
+)
+
+
+@pytest.fixture
+def kernel():
+    with Kernel(Seed(1)).running() as kernel:
+        yield kernel
+
+
+def _flow(*path: Direction, ceiling: float = 1e9) -> Flow:
+    return Flow(0.0, path, ceiling, lambda: None)
+
+
+def test_one_flow_gets_the_narrower_direction() -> None:
+    """Its rate is what the slower of the two NICs has."""
+    assert max_min_rates([_flow(Direction(10.0), Direction(4.0))]) == [4.0]
+
+
+def test_max_min_rates_of_the_textbook_example() -> None:
+    """Three flows, two shared resources: the scarce one is split, the rest is for the third."""
+    narrow, wide, other = Direction(10.0), Direction(30.0), Direction(100.0)
+    flows = [_flow(narrow, wide), _flow(narrow, other), _flow(other, wide)]
+    assert max_min_rates(flows) == [5.0, 5.0, 25.0]
+
+
+def test_a_ceiling_leaves_its_rest_to_the_others() -> None:
+    """A flow that cannot use its share does not keep it."""
+    shared = Direction(10.0)
+    flows = [_flow(shared, Direction(99.0), ceiling=2.0), _flow(shared, Direction(99.0))]
+    assert max_min_rates(flows) == [2.0, 8.0]
+
+
+def test_two_flows_into_one_nic_share_it(kernel: Kernel) -> None:
+    """Processor sharing, closed form: 1000 and 3000 bytes at 10/ns end at 200 and 400 ns."""
+    world = FabricWorld(kernel, PLAIN)
+    world.add_machine("p2")
+    world.post(world.connect("d", "p"), [1000])
+    world.post(world.connect("d", "p2"), [3000])
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [200, 400]
+
+
+def test_a_latecomer_slows_down_who_is_there(kernel: Kernel) -> None:
+    """2000 bytes from 0, 1000 from 100 ns: 1000 remain for each, both end at 300."""
+    world = FabricWorld(kernel, PLAIN)
+    one, other = world.connect(), world.connect()
+    world.post(one, [2000])
+    kernel.call_later(100, world.post, other, [1000])
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [300, 300]
+
+
+def test_opposite_directions_do_not_share(kernel: Kernel) -> None:
+    """A read and a write of one engine use different directions of its NIC."""
+    world = FabricWorld(kernel, PLAIN)
+    world.post(world.connect(), [1000], read=True)
+    world.post(world.connect(), [1000], read=False)
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [100, 100]
+
+
+def test_chains_of_one_queue_pair_follow_each_other(kernel: Kernel) -> None:
+    """They do not share the wire: the first has all of it, then the second."""
+    world = FabricWorld(kernel, PLAIN)
+    queue_pair = world.connect()
+    world.post(queue_pair, [1000])
+    world.post(queue_pair, [1000])
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [100, 200]
+
+
+def test_a_slower_nic_counts_from_now_on(kernel: Kernel) -> None:
+    """Half the speed from 50 ns: 500 bytes are through, the other 500 take 100 ns."""
+    world = FabricWorld(kernel, PLAIN)
+    world.post(world.connect(), [1000])
+    kernel.call_later(50, world.fabric.set_speed, world.devices["d"].nic, 0.5)
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [150]
+
+
+def test_small_work_requests_are_limited_by_their_number(kernel: Kernel) -> None:
+    """The NIC needs its time for each, however few bytes it has."""
+    world = FabricWorld(kernel, replace(PLAIN, nic_work_request_ns=30))
+    world.post(world.connect(), [10] * 100)
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [3000]
