@@ -1,0 +1,124 @@
+"""Bounded waiting: an engine step does not block longer than a transfer may take.
+
+Time in which a process of the engine was stopped does not count, because nobody can wait less
+than that. What a dead peer costs requests to other peers beyond the step is not judged here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from sim.oracles.base import Oracle, OracleContext, RunFacts
+from sim.oracles.words import seconds
+from sim.probes import StepTimes
+from sim.units import ns_to_seconds, seconds_to_ns
+
+
+class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How long a step may block.
+
+    ``transfer_timeout_s`` is what the connector was configured with; with asynchronous loads
+    a step may wait for one exchange of the control plane only, whose time-out is then given.
+    """
+
+    transfer_timeout_s: float = 30.0
+    margin_s: float = 5.0
+
+
+class BoundedWaiting(Oracle):
+    """O10. Kinds: ``slow-step``, ``stuck-step``."""
+
+    name = "bounded-waiting"
+    summary = "No engine step blocks longer than the transfer time-out and a margin"
+    Parameters = Limits
+
+    def __init__(self, context: OracleContext, parameters: Any = None) -> None:
+        super().__init__(context, parameters)
+        limits: Limits = self.parameters
+        self._limit_ns = seconds_to_ns(limits.transfer_timeout_s + limits.margin_s)
+        self._stops = StoppedTime()
+        self._last_step_ns: dict[str, int] = {}
+        self._last_arrival_ns = 0
+        context.kernel.log.subscribe(self._stops.on_record)
+
+    def engine_started(self, engine: Any) -> None:
+        self._last_step_ns[engine.name] = self.kernel.now_ns
+
+    def request_started(self, request_id: str) -> None:
+        self._last_arrival_ns = self.kernel.now_ns
+
+    def step_done(self, step: StepTimes) -> None:
+        self._last_step_ns[step.node] = step.end_ns
+        if step.duration_ns <= self._limit_ns:
+            return
+        stopped_ns = self._stops.within(step.node, step.start_ns, step.end_ns)
+        blocked_ns = step.duration_ns - stopped_ns
+        if blocked_ns > self._limit_ns:
+            self._report(
+                "slow-step",
+                f"a step of {step.node} took {ns_to_seconds(blocked_ns):.3f} s, from "
+                f"{seconds(step.start_ns)} to {seconds(step.end_ns)}",
+                step.node,
+                start_ns=step.start_ns,
+                end_ns=step.end_ns,
+                stopped_ns=stopped_ns,
+            )
+
+    def finish(self, run: RunFacts) -> None:
+        for engine in run.engines:
+            if engine.alive and engine.loop is not None:
+                self._judge_unfinished_step(engine)
+
+    def _judge_unfinished_step(self, engine: Any) -> None:
+        """An engine that has work and has not finished a step for long is inside of one."""
+        now_ns = self.kernel.now_ns
+        since_ns = max(self._last_step_ns[engine.name], self._last_arrival_ns)
+        blocked_ns = now_ns - since_ns - self._stops.within(engine.name, since_ns, now_ns)
+        if engine.loop.scheduler.has_unfinished_requests() and blocked_ns > self._limit_ns:
+            self._report(
+                "stuck-step",
+                f"{engine.name} has unfinished requests and has finished no step since "
+                f"{seconds(since_ns)}",
+                engine.name,
+                start_ns=since_ns,
+                end_ns=now_ns,
+            )
+
+    def _report(self, kind: str, detail: str, node: str, **evidence: Any) -> None:
+        limit_s = ns_to_seconds(self._limit_ns)
+        self.report(f"{detail}; the limit is {limit_s:g} s", node=node, kind=kind, **evidence)
+
+
+class StoppedTime:
+    """When processes of engines were stopped, from the records of the kernel."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, int] = {}
+        self._stops: dict[str, list[tuple[int, int]]] = {}
+
+    def on_record(self, record: Any) -> None:
+        """Observe the event log."""
+        if record.kind == "process-paused":
+            self._open[record.fields["process"]] = record.time_ns
+        elif record.kind in ("process-resumed", "process-crashed"):
+            process = record.fields["process"]
+            start_ns = self._open.pop(process, None)
+            if start_ns is not None:
+                self._stops.setdefault(_node(process), []).append((start_ns, record.time_ns))
+
+    def within(self, node: str, start_ns: int, end_ns: int) -> int:
+        """For how much of the time at least one process of ``node`` was stopped."""
+        still = [(since, end_ns) for process, since in self._open.items() if _node(process) == node]
+        total, reached = 0, start_ns
+        for begin, end in sorted([*self._stops.get(node, ()), *still]):
+            begin, end = max(begin, reached), min(end, end_ns)
+            if begin < end:
+                total += end - begin
+                reached = end
+        return total
+
+
+def _node(process: str) -> str:
+    return process.partition("/")[0]

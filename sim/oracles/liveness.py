@@ -1,0 +1,52 @@
+"""Liveness: nothing waits for ever, nobody dies of it, and once all is well all goes well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.oracles.base import NORMAL_OUTCOMES, Oracle, OracleContext, RunFacts
+from sim.oracles.words import seconds
+
+
+class Liveness(Oracle):
+    """O6. Kinds: ``not-ended``, ``engine-died``, ``not-recovered``."""
+
+    name = "liveness"
+    summary = "Every request ends, engines live, and after the faults requests succeed"
+
+    def __init__(self, context: OracleContext, parameters: Any = None) -> None:
+        super().__init__(context, parameters)
+        self._open: dict[str, int] = {}
+        self._quiet_since_ns: int | None = None
+
+    def request_started(self, request_id: str) -> None:
+        self._open[request_id] = self.kernel.now_ns
+
+    def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
+        started_ns = self._open.pop(request_id)
+        quiet_ns = self._quiet_since_ns
+        if quiet_ns is None or started_ns < quiet_ns or outcome in NORMAL_OUTCOMES:
+            return
+        self.report(
+            f"{request_id} was sent at {seconds(started_ns)}, when nothing was broken any more, "
+            f"and ended with {outcome!r}",
+            request_id=request_id,
+            kind="not-recovered",
+            outcome=outcome,
+        )
+
+    def quiet_phase_began(self) -> None:
+        self._quiet_since_ns = self.kernel.now_ns
+
+    def engine_died(self, node: str, reason: str, *, injected: bool) -> None:
+        if not injected:
+            self.report(f"{node} died: {reason}", node=node, kind="engine-died", reason=reason)
+
+    def finish(self, run: RunFacts) -> None:
+        for request_id, started_ns in self._open.items():
+            self.report(
+                f"{request_id}, sent at {seconds(started_ns)}, has not ended by "
+                f"{seconds(self.kernel.now_ns)}",
+                request_id=request_id,
+                kind="not-ended",
+            )

@@ -1,0 +1,123 @@
+"""Wrong bytes: no forward pass reads a cache entry that its request's tokens do not define.
+
+The forward pass compares; here the finding gets its story: which transfer brought the bytes,
+from which block, and who had that block at the time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sim.model.footprint import Integers
+from sim.oracles.base import Oracle, OracleContext
+from sim.oracles.landed import LandedBlocks, Place
+from sim.oracles.words import block_list, seconds
+from sim.probes import WrongBytes
+from sim.request_ids import logical_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    time_ns: int
+    node: str
+    transfer_uid: int
+    owners: list[str]
+    """Requests of the source node, by number."""
+
+
+class _Origins:
+    """Of each block of a rank: the last landing in it, the source block and its owner."""
+
+    def __init__(self, num_blocks: int) -> None:
+        self.arrival: Integers = np.full(num_blocks, -1, dtype=np.int64)
+        self.source: Integers = np.full(num_blocks, -1, dtype=np.int64)
+        self.owner: Integers = np.full(num_blocks, -1, dtype=np.int64)
+        self.was_held = np.zeros(num_blocks, dtype=bool)
+
+
+class WrongBytesRead(Oracle):
+    """O1."""
+
+    name = "wrong-bytes"
+    summary = "No forward pass reads bytes other than those its request's tokens define"
+
+    def __init__(self, context: OracleContext, parameters: Any = None) -> None:
+        super().__init__(context, parameters)
+        self._arrivals: list[_Arrival] = []
+        self._origins: dict[tuple[str, int], _Origins] = {}
+
+    def engine_started(self, engine: Any) -> None:
+        for rank in range(engine.options.tp_size):
+            self._origins[engine.name, rank] = _Origins(engine.num_blocks)
+
+    def after_landing(self, landing: Any) -> None:
+        landed = self.context.blocks.landed
+        if landed is not None and landed.source is not None:
+            self._remember(landed, landed.source)
+
+    def _remember(self, landed: LandedBlocks, source: Place) -> None:
+        blocks = self.context.blocks.node(source.node)
+        origins = self._origins[landed.destination.node, landed.destination.rank]
+        pairs = landed.pairs
+        origins.arrival[pairs.destination] = len(self._arrivals)
+        origins.source[pairs.destination] = pairs.source
+        origins.owner[pairs.destination] = blocks.owner[pairs.source]
+        origins.was_held[pairs.destination] = blocks.holders[pairs.source] > 0
+        uid = landed.landing.transfer_uid
+        self._arrivals.append(_Arrival(self.kernel.now_ns, source.node, uid, blocks.requests))
+
+    def wrong_bytes(self, finding: WrongBytes) -> None:
+        chain = [*finding.history, *self._origin(finding)]
+        what = (
+            f"layer {finding.layer}, {block_list(finding.block_ids)}, "
+            f"tokens {finding.first_token}-{finding.last_token}; found {finding.found}"
+        )
+        self.report(
+            "; ".join(
+                [
+                    f"{finding.node} rank {finding.rank} read wrong bytes for "
+                    f"{finding.request_id}: {what}",
+                    *chain,
+                ]
+            ),
+            node=finding.node,
+            request_id=finding.request_id,
+            rank=finding.rank,
+            layer=finding.layer,
+            group=finding.group,
+            block_ids=list(finding.block_ids),
+            tokens=[finding.first_token, finding.last_token],
+            owner=finding.owner,
+            chain=chain,
+        )
+
+    def _origin(self, finding: WrongBytes) -> list[str]:
+        """Where the bytes in the finding's first block came from, if from another engine."""
+        block = finding.block_ids[0]
+        origins = self._origins[finding.node, finding.rank]
+        if origins.arrival[block] < 0:
+            return []
+        arrival = self._arrivals[origins.arrival[block]]
+        source = int(origins.source[block])
+        when = seconds(arrival.time_ns)
+        chain = [
+            f"the last transfer into it, {arrival.transfer_uid}, copied block {source} of "
+            f"{arrival.node} at {when}"
+        ]
+        if origins.owner[block] < 0:
+            return [*chain, f"no request had ever held block {source} of {arrival.node} then"]
+        owner = arrival.owners[origins.owner[block]]
+        held = "was held by" if origins.was_held[block] else "was free, and before that held by"
+        chain.append(f"block {source} of {arrival.node} {held} {owner} then")
+        return chain + self._let_go(arrival.node, logical_id(finding.request_id))
+
+    def _let_go(self, node: str, logical: str) -> list[str]:
+        freed_ns = self.context.blocks.node(node).freed_ns
+        return [
+            f"{node} let go of the blocks of {leg} at {seconds(time_ns)}"
+            for leg, time_ns in freed_ns.items()
+            if logical_id(leg) == logical
+        ]

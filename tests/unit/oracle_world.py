@@ -1,0 +1,180 @@
+"""A small world for oracles: a clock that tests set, and two engines that have real bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from sim.fabric.memory import MemoryRegion, copy_segments
+from sim.fabric.work import Landing, Operation
+from sim.kernel import EventLog
+from sim.model.footprint import Footprint, LayerView
+from sim.oracles import ORACLES, BlockHistory, Findings, Oracle, OracleContext, RunFacts, Violation
+from sim.probes import Probe
+from sim.units import SECOND
+
+BLOCK_BYTES = 8
+NUM_BLOCKS = 32
+LAYERS = ("layers.0", "layers.1")
+LAYER_BYTES = NUM_BLOCKS * BLOCK_BYTES
+
+
+class Clock:
+    """Stands in for the kernel: time is what the test says."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.log = EventLog()
+
+    def record(self, kind: str, **fields: Any) -> None:
+        self.log.append(self.now_ns, "test", kind, fields)
+
+
+class Engine:
+    """What oracles look at of an engine; its pool and scheduler are for tests to change."""
+
+    def __init__(self, name: str, tp_size: int = 1) -> None:
+        self.name = name
+        self.alive = True
+        self.num_blocks = NUM_BLOCKS
+        self.options = SimpleNamespace(tp_size=tp_size)
+        self.pool = SimpleNamespace(
+            num_gpu_blocks=NUM_BLOCKS,
+            blocks=[SimpleNamespace(ref_cnt=0) for _ in range(NUM_BLOCKS)],
+            get_num_free_blocks=lambda: sum(b.ref_cnt == 0 for b in self.pool.blocks[1:]),
+        )
+        self.scheduler = SimpleNamespace(
+            requests={},
+            kv_cache_manager=SimpleNamespace(block_pool=self.pool),
+            has_unfinished_requests=lambda: any(
+                not request.is_finished() for request in self.scheduler.requests.values()
+            ),
+        )
+        self.loop = SimpleNamespace(scheduler=self.scheduler)
+        self.workers = [Worker(self, rank) for rank in range(tp_size)]
+
+    def add_request(self, request_id: str, *, finished: bool) -> None:
+        self.scheduler.requests[request_id] = SimpleNamespace(is_finished=lambda: finished)
+
+
+class Worker:
+    """One rank: a buffer of bytes with two layers in it, and its count of writes."""
+
+    def __init__(self, engine: Engine, rank: int) -> None:
+        self.engine = engine
+        self.rank = rank
+        self.bytes = np.zeros(len(LAYERS) * LAYER_BYTES, dtype=np.uint8)
+        self.memory = SimpleNamespace(versions=np.zeros(NUM_BLOCKS, dtype=np.int64))
+        self.region = MemoryRegion(
+            self.bytes.ctypes.data, len(self.bytes), key=0, owner="", node=engine.name
+        )
+
+    def write(self, blocks: Sequence[int], value: int) -> None:
+        """A forward pass fills blocks, in all layers."""
+        for start in _offsets(blocks, range(len(LAYERS))).tolist():
+            self.bytes[start : start + BLOCK_BYTES] = value
+        self.memory.versions[np.array(blocks)] += 1
+
+
+class OracleWorld:
+    """One oracle (or several) over a producer ``p0`` and a consumer ``d0``."""
+
+    def __init__(self, *names: str, tp_size: int = 1, **parameters: Any) -> None:
+        self.clock = Clock()
+        self.findings = Findings(self.clock)
+        self.p0, self.d0 = Engine("p0", tp_size), Engine("d0", tp_size)
+        self._workers = [*self.p0.workers, *self.d0.workers]
+        blocks = BlockHistory(self.clock, self._locate)
+        context = OracleContext(
+            kernel=self.clock,  # type: ignore[arg-type]
+            findings=self.findings,
+            blocks=blocks,
+            expected_tokens=lambda request_id, n: list(range(100, 100 + n)),
+            requested_tokens=lambda request_id: 4,
+        )
+        self.oracles = [_make(ORACLES[name], context, parameters) for name in names]
+        self.probes: list[Probe] = [blocks, *self.oracles]
+        for engine in (self.p0, self.d0):
+            self.tell("engine_started", engine)
+
+    @property
+    def violations(self) -> list[Violation]:
+        return self.findings.violations
+
+    def at(self, time_s: float) -> OracleWorld:
+        """It is ``time_s`` now."""
+        self.clock.now_ns = round(time_s * SECOND)
+        return self
+
+    def tell(self, event: str, *args: Any, **kwargs: Any) -> None:
+        for probe in self.probes:
+            getattr(probe, event)(*args, **kwargs)
+
+    def hold(self, engine: Engine, request_id: str, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            engine.pool.blocks[block].ref_cnt += 1
+        self.tell("blocks_held", engine.name, request_id, 0, list(blocks))
+
+    def free(self, engine: Engine, request_id: str, blocks: Sequence[int]) -> None:
+        for block in blocks:
+            engine.pool.blocks[block].ref_cnt -= 1
+        self.tell("blocks_freed", engine.name, request_id)
+
+    def transfer(
+        self,
+        source: Sequence[int],
+        destination: Sequence[int],
+        *,
+        posted_s: float | None = None,
+        layers: Sequence[int] = (0, 1),
+        operation: Operation = Operation.READ,
+        into: Worker | None = None,
+    ) -> None:
+        """Bytes of p0 land in d0, block by block, now."""
+        here, there = self.p0.workers[0], into or self.d0.workers[0]
+        posted_ns = self.clock.now_ns if posted_s is None else round(posted_s * SECOND)
+        begin, to = _offsets(source, layers), _offsets(destination, layers)
+        sizes = np.full(len(begin), BLOCK_BYTES)
+        ends = ("d0", "p0") if operation is Operation.READ else ("p0", "d0")
+        landing = Landing(
+            *ends, operation, here.region, begin, there.region, to, sizes, posted_ns, 77, 1
+        )
+        self.tell("before_landing", landing)
+        copy_segments(here.bytes, begin, there.bytes, to, sizes)
+        there.memory.versions[np.unique(np.array(destination))] += 1
+        self.tell("after_landing", landing)
+
+    def read(self, request_id: str, blocks: Sequence[int], rank: int = 0) -> None:
+        """A forward pass on d0 attends to blocks."""
+        self.tell("blocks_read", "d0", rank, request_id, 0, np.array(blocks))
+
+    def finish(self) -> None:
+        for oracle in self.oracles:
+            oracle.finish(RunFacts(engines=[self.p0, self.d0]))
+
+    def _locate(self, region: MemoryRegion, offsets: Any, sizes: Any) -> Any:
+        worker = next(worker for worker in self._workers if worker.region is region)
+        return worker, FOOTPRINT.touched(offsets, sizes)
+
+
+def _make(oracle: type[Oracle], context: OracleContext, parameters: Any) -> Oracle:
+    return oracle(context, oracle.Parameters(**parameters))
+
+
+def _offsets(blocks: Sequence[int], layers: Sequence[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Where the blocks begin, layer by layer."""
+    starts = np.array(layers)[:, None] * LAYER_BYTES + np.array(blocks) * BLOCK_BYTES
+    return starts.reshape(-1)
+
+
+FOOTPRINT = Footprint(
+    {
+        name: LayerView(
+            index * LAYER_BYTES, (NUM_BLOCKS, 1, 1, BLOCK_BYTES), (BLOCK_BYTES, 8, 8, 1)
+        )
+        for index, name in enumerate(LAYERS)
+    }
+)

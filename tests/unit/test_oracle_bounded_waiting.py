@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import pytest
+from oracle_world import OracleWorld
+
+from sim.probes import StepTimes
+from sim.units import SECOND
+
+
+def step(start_s: int, end_s: int, node: str = "d0") -> StepTimes:
+    return StepTimes(node, start_s * SECOND, end_s * SECOND, 1)
+
+
+@pytest.mark.parametrize(("duration_s", "count"), [(1, 0), (35, 0), (36, 1)])
+def test_a_step_may_take_the_transfer_timeout_and_a_margin(duration_s: int, count: int) -> None:
+    """O10: 30 s and 5 s by default."""
+    world = OracleWorld("bounded-waiting")
+    world.tell("step_done", step(10, 10 + duration_s))
+    assert len(world.violations) == count
+
+
+def test_a_step_that_blocks_longer_says_from_when_to_when() -> None:
+    """O10: the limit follows the connector's configuration."""
+    world = OracleWorld("bounded-waiting", transfer_timeout_s=4, margin_s=1)
+    world.tell("step_done", step(10, 16))
+    (violation,) = world.violations
+    assert violation.node == "d0"
+    assert violation.detail == (
+        "a step of d0 took 6.000 s, from 10.000000 s to 16.000000 s; the limit is 5 s"
+    )
+
+
+def test_time_in_which_the_engine_was_stopped_does_not_count() -> None:
+    """O10: a pause of 60 s in the middle, of two processes at overlapping times."""
+    world = OracleWorld("bounded-waiting")
+    world.at(12).clock.record("process-paused", process="d0/core")
+    world.at(20).clock.record("process-paused", process="d0/rank0")
+    world.at(70).clock.record("process-resumed", process="d0/core")
+    world.at(72).clock.record("process-resumed", process="d0/rank0")
+    world.tell("step_done", step(10, 100))
+    assert world.violations == []
+    world.tell("step_done", step(10, 110))
+    assert [violation.evidence["stopped_ns"] for violation in world.violations] == [60 * SECOND]
+
+
+def test_another_engines_pause_is_no_excuse() -> None:
+    """O10: to wait for a peer that was stopped is what the time-out is for."""
+    world = OracleWorld("bounded-waiting")
+    world.at(12).clock.record("process-paused", process="p0/core")
+    world.at(72).clock.record("process-resumed", process="p0/core")
+    world.tell("step_done", step(10, 100))
+    assert len(world.violations) == 1
+
+
+def stuck_world() -> OracleWorld:
+    """d0's last step ended at 20 s; it got a request at 30 s."""
+    world = OracleWorld("bounded-waiting").at(20)
+    world.tell("step_done", step(19, 20))
+    world.at(30).tell("request_started", "r0")
+    world.d0.add_request("r0-d0", finished=False)
+    return world
+
+
+def test_a_step_that_never_returns_is_a_violation_at_the_end() -> None:
+    """O10: the engine has work, and has finished no step for too long."""
+    world = stuck_world()
+    world.at(66).finish()
+    (violation,) = world.violations
+    assert violation.evidence["kind"] == "stuck-step"
+    assert "d0 has unfinished requests and has finished no step since 30" in violation.detail
+
+
+def test_an_engine_that_got_work_just_now_or_has_none_is_not_stuck() -> None:
+    """O10: nor is one that is stopped at the end."""
+    world = stuck_world()
+    world.at(64).finish()
+    world.clock.record("process-paused", process="d0/core")
+    world.at(90).finish()
+    world.d0.scheduler.requests.clear()
+    world.at(999).finish()
+    assert world.violations == []

@@ -1,0 +1,225 @@
+from __future__ import annotations
+
+import pytest
+from oracle_world import OracleWorld
+
+from sim.fabric.work import Operation
+from sim.oracles import Oracle
+
+
+def world_with_a_request() -> OracleWorld:
+    """p0 holds blocks 4 and 5 for r0's first leg, d0 blocks 8 and 9 for its second."""
+    world = OracleWorld("use-after-free").at(1)
+    world.hold(world.p0, "r0-p0", [4, 5])
+    world.p0.workers[0].write([4, 5], 1)
+    world.hold(world.d0, "r0-d0", [8, 9])
+    return world
+
+
+def oracle_of(world: OracleWorld) -> Oracle:
+    (oracle,) = world.oracles
+    return oracle
+
+
+def kinds(world: OracleWorld) -> list[str]:
+    return [violation.evidence["kind"] for violation in world.violations]
+
+
+@pytest.mark.parametrize("operation", list(Operation))
+def test_bytes_of_blocks_that_are_held_may_be_used(operation: Operation) -> None:
+    """O4: the ordinary hand-off, by READ or by WRITE, is no use after free."""
+    world = world_with_a_request()
+    world.at(2).transfer([4, 5], [8, 9], operation=operation)
+    world.read("r0-d0", [8, 9])
+    assert world.violations == []
+    assert oracle_of(world).counts() == {"stale_reads": 0, "discarded_stale_reads": 0}
+
+
+@pytest.mark.parametrize("operation", list(Operation))
+def test_using_bytes_read_from_freed_blocks_is_a_violation(operation: Operation) -> None:
+    """O4: it names the blocks on both sides, who has them now and when they were let go."""
+    world = world_with_a_request()
+    world.at(60.02).free(world.p0, "r0-p0", [4, 5])
+    world.at(60.05).hold(world.p0, "r7-p0", [5])
+    world.at(60.1).transfer([4, 5], [8, 9], operation=operation)
+    assert world.violations == []
+    world.at(60.2).read("r0-d0", [8, 9])
+    (violation,) = world.violations
+    assert (violation.node, violation.request_id) == ("d0", "r0-d0")
+    assert violation.evidence["block_ids"] == [8, 9]
+    assert violation.evidence["source_block_ids"] == [4, 5]
+    assert "used blocks 8-9, read from blocks that p0 did not hold" in violation.detail
+    assert "p0 had let go of the blocks of r0-p0 at 60.020000 s" in violation.detail
+    assert "block 4 of p0 was free, last held by r0-p0 until 60.020000 s" in violation.detail
+
+
+def test_only_the_block_that_was_freed_is_stale() -> None:
+    """O4: pairing is by block; its neighbours in the same transfer are fine."""
+    world = world_with_a_request()
+    world.hold(world.p0, "r7-p0", [6])
+    world.p0.workers[0].write([6], 7)
+    world.at(2).transfer([4, 6], [8, 9])
+    world.read("r0-d0", [8])
+    assert world.violations == []
+    world.read("r0-d0", [9])
+    (violation,) = world.violations
+    assert violation.evidence["source_block_ids"] == [6]
+    assert "block 6 of p0 was held by r7-p0" in violation.detail
+
+
+def test_a_block_that_another_leg_of_the_request_holds_is_not_stale() -> None:
+    """O4: after a retry the second producer leg holds the shared prefix."""
+    world = world_with_a_request()
+    world.hold(world.p0, "r0-p1", [4, 5])
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.read("r0-d0", [8, 9])
+    assert world.violations == []
+
+
+def test_a_stale_read_that_nobody_uses_is_only_counted() -> None:
+    """O4: the request was aborted, or its load was found to have failed."""
+    world = world_with_a_request()
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.free(world.d0, "r0-d0", [8, 9])
+    assert world.violations == []
+    assert oracle_of(world).counts() == {"stale_reads": 1, "discarded_stale_reads": 1}
+
+
+def test_stale_bytes_that_were_computed_anew_are_not_used() -> None:
+    """O4: a recomputation writes the blocks before anybody reads them."""
+    world = world_with_a_request()
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.d0.workers[0].write([8, 9], 3)
+    world.read("r0-d0", [8, 9])
+    assert world.violations == []
+
+
+def test_a_good_transfer_replaces_stale_bytes_layer_by_layer() -> None:
+    """O4: a retry from blocks that are held heals only the layers that it moved."""
+    world = world_with_a_request()
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.at(3).hold(world.p0, "r0-p1", [4, 5])
+    world.p0.workers[0].write([4, 5], 2)
+    world.transfer([4, 5], [8, 9], layers=[0])
+    world.transfer([4], [8], layers=[1])
+    world.read("r0-d0", [8])
+    assert world.violations == []
+    world.read("r0-d0", [9])
+    assert [violation.evidence["block_ids"] for violation in world.violations] == [[9]]
+
+
+def test_the_same_bytes_landing_twice_are_not_stale() -> None:
+    """O4: a duplicate of a good transfer, after the release, changes nothing."""
+    world = world_with_a_request()
+    world.at(2).transfer([4, 5], [8, 9])
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(3).transfer([4, 5], [8, 9], posted_s=2)
+    world.read("r0-d0", [8, 9])
+    assert world.violations == []
+
+
+def test_stale_bytes_stay_stale_when_they_land_twice() -> None:
+    """O4: the duplicate of a stale transfer does not hide it."""
+    world = world_with_a_request()
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.at(3).transfer([4, 5], [8, 9], posted_s=2)
+    world.read("r0-d0", [8, 9])
+    assert kinds(world) == ["stale-read"]
+
+
+def test_another_request_that_finds_stale_bytes_in_the_cache_uses_them_too() -> None:
+    """O4: content outlives its request."""
+    world = world_with_a_request()
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.free(world.d0, "r0-d0", [8, 9])
+    world.hold(world.d0, "r1-d0", [8])
+    world.read("r1-d0", [8])
+    assert [violation.request_id for violation in world.violations] == ["r1-d0"]
+
+
+@pytest.mark.parametrize("next_holder", [None, "r1-d0", "r0-d0"])
+def test_a_write_to_a_block_that_was_let_go_is_a_violation(next_holder: str | None) -> None:
+    """O4: whether the block is free now, another request's, or the same one's again."""
+    world = world_with_a_request()
+    world.at(3).free(world.d0, "r0-d0", [8, 9])
+    if next_holder:
+        world.at(4).hold(world.d0, next_holder, [8, 9])
+    world.at(5).transfer([4, 5], [8, 9], posted_s=2)
+    (violation,) = world.violations
+    assert violation.evidence["kind"] == "write-after-free"
+    assert violation.evidence["block_ids"] == [8, 9]
+    state = f"held by {next_holder}" if next_holder else "free, last held by r0-d0"
+    assert f"block 8 is {state}" in violation.detail
+
+
+def test_a_write_posted_and_landed_while_the_block_is_held_is_fine() -> None:
+    """O4: also when the block belonged to somebody else before it was posted."""
+    world = world_with_a_request()
+    world.at(3).free(world.d0, "r0-d0", [8, 9])
+    world.hold(world.d0, "r0-d1", [8, 9])
+    world.transfer([4, 5], [8, 9], posted_s=3)
+    world.at(9).transfer([4, 5], [8, 9], posted_s=4)
+    assert world.violations == []
+
+
+def test_a_write_that_outlives_its_request_is_late_although_others_hold_the_block() -> None:
+    """O4: the block is still held, but not by the one it was posted for."""
+    world = world_with_a_request()
+    world.hold(world.d0, "r1-d0", [8])
+    world.at(3).free(world.d0, "r0-d0", [8, 9])
+    world.at(4).transfer([4], [8], posted_s=2)
+    assert kinds(world) == ["write-after-free"]
+
+
+def test_changing_a_block_that_others_read_from_the_cache_is_a_finding_of_its_own() -> None:
+    """O4: r1 shares r0's block; a second transfer into it must not change it."""
+    world = world_with_a_request()
+    world.at(2).transfer([4, 5], [8, 9])
+    world.hold(world.d0, "r1-d0", [8])
+    world.read("r1-d0", [8])
+    world.at(3).transfer([4, 5], [8, 9])
+    assert world.violations == []
+    world.p0.workers[0].write([4], 9)
+    world.at(4).transfer([4, 5], [8, 9])
+    (violation,) = world.violations
+    assert violation.evidence["kind"] == "shared-block"
+    assert violation.evidence["block_ids"] == [8]
+
+
+def test_a_load_may_fill_a_block_that_others_already_share_but_have_not_read() -> None:
+    """O4: a synchronous load fills blocks that the cache already lists, in the same step."""
+    world = world_with_a_request()
+    world.hold(world.d0, "r1-d0", [8])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.read("r1-d0", [8])
+    assert world.violations == []
+
+
+def test_a_block_taken_back_without_a_word_belongs_to_its_next_holder() -> None:
+    """O4: a block that left r0's sliding window is not r0's, although r0 lives on."""
+    world = world_with_a_request()
+    world.d0.pool.blocks[8].ref_cnt = 0
+    world.at(2).hold(world.d0, "r1-d0", [8])
+    world.hold(world.p0, "r1-p0", [6])
+    world.p0.workers[0].write([6], 6)
+    world.transfer([6], [8])
+    world.read("r1-d0", [8])
+    world.at(3).free(world.d0, "r0-d0", [9])
+    world.transfer([6], [8])
+    assert world.violations == []
+
+
+def test_memory_of_an_earlier_incarnation_is_left_alone() -> None:
+    """O4: nobody reads it any more, so nothing can be said about its blocks."""
+    world = world_with_a_request()
+    old = world.d0.workers[0]
+    world.d0.workers[0] = type(old)(world.d0, 0)
+    world.free(world.d0, "r0-d0", [8, 9])
+    world.at(5).transfer([4, 5], [8, 9], posted_s=0, into=old)
+    assert world.violations == []
