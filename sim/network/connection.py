@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sim.errors import TestbedError
 from sim.kernel import Node, Process
@@ -56,6 +56,18 @@ class Lane:
             self._arrivals.popleft()()
 
 
+class _Letter(NamedTuple):
+    """A message together with what the log says of it."""
+
+    frames: Frames
+    size: int
+    digest: str
+
+    @classmethod
+    def of(cls, frames: Frames) -> _Letter:
+        return cls(frames, size_of(frames), digest_of(frames))
+
+
 class Endpoint:
     """One end of a connection, owned by a process.
 
@@ -84,16 +96,17 @@ class Endpoint:
     def send(self, frames: Frames, kind: str = "message") -> None:
         """Put a message on its way, or do with it what the rules of the network say."""
         assert not self.closed, "the owner of a closed endpoint has to notice on_close"
-        self._record("message-sent", frames, what=kind)
+        letter = _Letter.of(frames)
+        self._record("message-sent", letter, what=kind)
         if isinstance(self.service, str):  # inside one node nothing gets lost
-            self._enqueue(frames)
+            self._enqueue(letter)
             return
         source, target = self.process.node, self.peer.process.node
         now_ns = self.network.kernel.now_ns
         item = MessageInFlight(
             kind, source, self.port, target, self.peer.port, tuple(frames), now_ns
         )
-        self._obey(self.network.verdicts.ask(item), frames)
+        self._obey(self.network.verdicts.ask(item), letter)
 
     def acknowledge(self, frames: Frames) -> None:
         """The owner has taken a received message over; its sender may send as much again."""
@@ -119,47 +132,47 @@ class Endpoint:
         self.network.forget(self)
         return True
 
-    def _obey(self, verdict: object, frames: Frames) -> None:
+    def _obey(self, verdict: object, letter: _Letter) -> None:
         later = self.network.kernel.call_later
         match verdict:
             case Deliver():
-                self._enqueue(frames)
+                self._enqueue(letter)
             case Delay(by_ns=by_ns):
-                later(by_ns, self._enqueue, frames)
+                later(by_ns, self._enqueue, letter)
             case Drop():
-                self._record("message-dropped", frames, reason="verdict")
+                self._record("message-dropped", letter, reason="verdict")
             case Duplicate(after_ns=after_ns):
-                self._enqueue(frames)
-                later(after_ns, self._enqueue, frames)
+                self._enqueue(letter)
+                later(after_ns, self._enqueue, letter)
             case Corrupt(change=change):
-                self._enqueue(list(change(list(frames))))
+                self._enqueue(_Letter.of(list(change(list(letter.frames)))))
             case _:
                 raise TestbedError(
                     f"the network cannot honour {verdict!r}; it knows Deliver, Delay, Drop, "
                     "Duplicate and Corrupt"
                 )
 
-    def _enqueue(self, frames: Frames) -> None:
+    def _enqueue(self, letter: _Letter) -> None:
         if self.closed:  # a delayed message or a copy, after the connection has gone
-            self._record("message-dropped", frames, reason="connection-closed")
+            self._record("message-dropped", letter, reason="connection-closed")
             return
-        self._unacknowledged += size_of(frames)
-        self.lane.carry(lambda: self._arrive(frames))
+        self._unacknowledged += letter.size
+        self.lane.carry(lambda: self._arrive(letter))
 
-    def _arrive(self, frames: Frames) -> None:
+    def _arrive(self, letter: _Letter) -> None:
         if self.peer.closed:
-            self._record("message-dropped", frames, reason="connection-closed")
+            self._record("message-dropped", letter, reason="connection-closed")
             return
-        self._record("message-delivered", frames)
-        self.peer.on_message(frames)
+        self._record("message-delivered", letter)
+        self.peer.on_message(letter.frames)
 
-    def _record(self, event: str, frames: Frames, **fields: str) -> None:
+    def _record(self, event: str, letter: _Letter, **fields: str) -> None:
         self.network.kernel.record(
             event,
             source=self.process.path,
             target=self.peer.process.path,
             port=self.service,
-            bytes=size_of(frames),
-            digest=digest_of(frames),
+            bytes=letter.size,
+            digest=letter.digest,
             **fields,
         )

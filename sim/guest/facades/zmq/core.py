@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     from sim.guest.facades.zmq.context_core import ContextCore
 
 _T = TypeVar("_T")
+# Plain numbers: arithmetic on enum members is slow.
+_NOBLOCK, _SNDMORE = int(zmq.NOBLOCK), int(zmq.SNDMORE)
+_SNDTIMEO, _RCVTIMEO = int(zmq.SNDTIMEO), int(zmq.RCVTIMEO)
 
 
 class SocketCore:
@@ -138,10 +141,10 @@ class SocketCore:
         self.check_usable()
         self._pattern.check_send()
         if self._route is None:
-            timeout_ms = 0 if flags & zmq.NOBLOCK else self._options.number(zmq.SNDTIMEO)
+            timeout_ms = 0 if flags & _NOBLOCK else self._options.number(_SNDTIMEO)
             self._route = self._await(lambda: self._pattern.route(part), timeout_ms, "room to send")
         self._outgoing.append(part)
-        if not flags & zmq.SNDMORE:
+        if not flags & _SNDMORE:
             self._send_message()
 
     def _send_message(self) -> None:
@@ -158,7 +161,7 @@ class SocketCore:
         self.check_usable()
         if not self._incoming:
             self._pattern.check_receive()
-            timeout_ms = 0 if flags & zmq.NOBLOCK else self._options.number(zmq.RCVTIMEO)
+            timeout_ms = 0 if flags & _NOBLOCK else self._options.number(_RCVTIMEO)
             self._incoming.extend(self._await(self._pattern.receive, timeout_ms, "a message"))
         part = self._incoming.popleft()
         if not self._incoming:

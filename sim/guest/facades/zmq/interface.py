@@ -123,13 +123,13 @@ class Socket(AttributeSetter):
             raise TypeError("unicode not allowed, use send_string")
         if track:
             raise unsupported(self.context._kernel, "zmq.Socket.send(track=True)")
-        self._core.send(_payload(data), flags)
+        self._core.send(_payload(data), int(flags))
 
     def recv(self, flags: int = 0, copy: bool = True, track: bool = False) -> bytes:
         """Receive one part of a message."""
         if not copy:
             raise unsupported(self.context._kernel, "zmq.Socket.recv(copy=False)")
-        return self._core.recv(flags)
+        return self._core.recv(int(flags))
 
     def poll(self, timeout: int | None = None, flags: int = zmq.POLLIN) -> int:
         """Wait for events; returns those that have happened, 0 after the time-out."""
