@@ -162,12 +162,19 @@ def test_a_byte_range_is_attributed_to_every_block_it_touches(
     assert list(found) == expected
 
 
-def test_the_whole_backing_touches_every_block_of_every_layer() -> None:
-    """Also when the list of ranges is longer than what is looked at together."""
+def test_a_long_list_of_ranges_is_attributed_piece_by_piece(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The result does not depend on how many ranges are looked at together."""
     caches = shared_caches("packed", "BLHNC")
-    touched = caches.footprint().touched(np.zeros(50_000, dtype=int), caches.backing.numel())
-    assert len(touched.block_id) == 50_000 * len(caches.views) * NUM_BLOCKS
-    assert touched.range_index[-1] == 49_999
+    offsets = np.arange(0, caches.backing.numel(), 100)
+    at_once = caches.footprint().touched(offsets, 250)
+    monkeypatch.setattr("sim.model.footprint._MAX_PAIRS", 50)
+    in_pieces = caches.footprint().touched(offsets, 250)
+    assert len(offsets) > 50
+    np.testing.assert_array_equal(in_pieces.range_index, at_once.range_index)
+    np.testing.assert_array_equal(in_pieces.layer_index, at_once.layer_index)
+    np.testing.assert_array_equal(in_pieces.block_id, at_once.block_id)
 
 
 def test_overlaid_groups_are_all_named() -> None:

@@ -15,7 +15,7 @@ from sim.model.presets import GEOMETRIES, PRESETS, Geometry, get_preset
 
 MORIIO = {
     "kv_connector": "MoRIIOConnector",
-    "kv_connector_extra_config": {"host_ip": "10.0.0.1", "read_mode": "true"},
+    "kv_connector_extra_config": {"host_ip": "10.0.0.1", "read_mode": "true", "nested": []},
 }
 every_preset = pytest.mark.parametrize("name", PRESETS)
 every_geometry = pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -142,9 +142,12 @@ def test_the_connector_is_passed_on_in_copies() -> None:
         )
         for role in ("kv_producer", "kv_consumer")
     )
-    first.kv_transfer_config.kv_connector_extra_config["port"] = 1
-    assert "port" not in second.kv_transfer_config.kv_connector_extra_config
-    assert "port" not in MORIIO["kv_connector_extra_config"]
+    first.kv_transfer_config.kv_connector_extra_config["nested"].append(1)
+    assert second.kv_transfer_config.kv_connector_extra_config == {
+        "host_ip": "10.0.0.1",
+        "read_mode": "true",
+        "nested": [],
+    }
     assert (first.kv_transfer_config.engine_id, first.kv_transfer_config.is_kv_producer) == (
         "kv_producer",
         True,
@@ -157,7 +160,8 @@ def test_the_connector_is_passed_on_in_copies() -> None:
 def test_a_configuration_names_no_place_on_this_machine() -> None:
     """Connectors send the model's name to their peers, and runs are compared across machines."""
     assert build("deepseek-mla").model_config.model == "faultlab/deepseek-mla-reduced"
-    assert tempfile.gettempdir() not in repr(build().model_config)
+    model = build().model_config
+    assert tempfile.gettempdir() not in f"{model} {model.hf_config._name_or_path}"
 
 
 @pytest.mark.parametrize(
@@ -198,7 +202,7 @@ print([name for name in ("LD_PRELOAD", "LOCAL_WORLD_SIZE", "VLLM_WORKER_MULTIPRO
 def test_a_fresh_environment_needs_no_subprocess_and_is_left_alone(tmp_path: Any) -> None:
     """Nothing is inspected in a slow subprocess, and vLLM's exports do not reach later ones."""
     environ = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-    environ["VLLM_CACHE_ROOT"] = str(tmp_path)
+    environ |= {"VLLM_CACHE_ROOT": str(tmp_path), "LOCAL_WORLD_SIZE": "7"}
     result = subprocess.run(
         [sys.executable, "-c", PROBE], env=environ, capture_output=True, text=True, check=False
     )
