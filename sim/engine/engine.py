@@ -22,7 +22,7 @@ from sim.engine.groups import enter_groups
 from sim.engine.ledger import BlockLedger
 from sim.engine.options import EngineOptions
 from sim.guest.process import GuestProcess
-from sim.kernel import Kernel, Node, ProcessState
+from sim.kernel import Kernel, Mailbox, Node, ProcessState
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
 from sim.probes import StepTimes
@@ -82,7 +82,9 @@ class Engine:
         self.processes = []
         self._gates = {}
         self.ready = self.kernel.event()
-        self._inbox = self.world.facades["queue"].Queue()
+        self._inbox: Mailbox[tuple[EngineCoreRequestType, Any]] = Mailbox(
+            self.kernel, "a message of the front end"
+        )
         self._on_the_way: deque[tuple[EngineCoreRequestType, Any]] = deque()
         self.core = self._new_process("core")
         self.kernel.spawn(self.core.process, self._main, name="main")
@@ -144,7 +146,7 @@ class Engine:
         inbox, on_the_way = self._inbox, self._on_the_way
         on_the_way.append((kind, message))
         self.kernel.call_later(
-            _FRONT_END_LATENCY_NS, lambda: inbox.put_nowait(on_the_way.popleft())
+            _FRONT_END_LATENCY_NS, lambda: inbox.put(on_the_way.popleft())
         )
 
     def _input_loop(self, loop: EngineLoop) -> None:

@@ -16,7 +16,7 @@ from vllm.v1.kv_cache_interface import KVCacheConfig
 from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
 from sim.engine.memory import BlockArray, RankMemory
 from sim.engine.wrong_bytes import WrongBytesReporter
-from sim.model.content import EntrySalts, entry_bytes, entry_salts, next_token
+from sim.model.content import EntrySalts, Hashes, entry_bytes, entry_salts, next_token
 from sim.model.verify import Mismatch, find_mismatches
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class SyntheticModel:
                         batch.pending.append((chunk, group.index, indices[pending]))
                         indices = indices[~pending]
                 self._look_at(chunk, group, table, indices)
-        self._share_deviations(batch)
+        self._share_deviations(batch, batch.chunks)
 
     def _written_blocks(self, chunk: Chunk) -> list[BlockArray]:
         """Per group, the ids of the blocks that hold the chunk's own tokens."""
@@ -84,10 +84,10 @@ class SyntheticModel:
             for group, table in zip(self.groups, chunk.state.tables, strict=True)
         ]
 
-    def _share_deviations(self, batch: Batch) -> None:
+    def _share_deviations(self, batch: Batch, chunks: list[Chunk]) -> None:
         """Ranks exchange activations in every layer, so one rank's wrong bytes are felt by all;
         the sum does not depend on which of them comes first."""
-        for chunk in batch.chunks:
+        for chunk in chunks:
             state = chunk.state
             if state.wrong:
                 share = state.deviation() * (2 * self.rank + 1)
@@ -163,36 +163,36 @@ class SyntheticModel:
 
     def write_and_sample(self, batch: Batch) -> None:
         """Write the entries of each chunk's tokens, and sample where a chunk ends the input."""
-        for chunk in batch.chunks:
-            for group, table in zip(self.groups, chunk.state.tables, strict=True):
-                self._write_group(chunk, group, table)
+        for group in self.groups:
+            self._write_group(batch.chunks, group)
         for chunk, group_index, indices in batch.pending:
             table = chunk.state.tables[group_index]
             self._look_at(chunk, self.groups[group_index], table, indices)
+        self._share_deviations(batch, [chunk for chunk, _, _ in batch.pending])
         for chunk in batch.chunks:
             if chunk.samples:
                 self._sample(batch, chunk)
 
-    def _write_group(self, chunk: Chunk, group: AttentionGroup, table: BlockTable) -> None:
-        positions = np.arange(chunk.start, chunk.end)
-        indices, offsets = np.divmod(positions, group.block_size)
-        block_ids = table.ids[indices]
-        hashes = chunk.state.tokens.hashes[chunk.start : chunk.end]
+    def _write_group(self, chunks: list[Chunk], group: AttentionGroup) -> None:
+        """One scatter per layer for the whole batch, as the kernel does it."""
+        parts = [_positions(chunk, group.index, group.block_size) for chunk in chunks]
+        columns = zip(*parts, strict=True)
+        block_ids, offsets, hashes = (np.concatenate(column) for column in columns)
         for layer, salts in group.layers.items():
             slots = self._slots[layer]
             slots[block_ids, offsets] = entry_bytes(hashes, salts, slots.shape[-1])
-        self._note_written(chunk, group, table, int(indices[0]), int(indices[-1]))
+        for chunk in chunks:
+            self._note_written(chunk, group)
 
-    def _note_written(
-        self, chunk: Chunk, group: AttentionGroup, table: BlockTable, first: int, last: int
-    ) -> None:
+    def _note_written(self, chunk: Chunk, group: AttentionGroup) -> None:
         """What a request wrote itself is right; a block stays verified if it was before."""
-        ids = table.ids[first : last + 1]
-        verified = table.verified[first : last + 1]
+        table = chunk.state.tables[group.index]
+        first, end = chunk.start // group.block_size, -(-chunk.end // group.block_size)
+        ids, verified = table.ids[first:end], table.verified[first:end]
         still_right = verified == self.memory.versions[ids]
+        still_right[1:] = True
         if chunk.start % group.block_size == 0:
             still_right[0] = True
-        still_right[1:] = True
         request_id = chunk.state.request_id
         self.memory.wrote(
             ids,
@@ -218,3 +218,13 @@ class SyntheticModel:
             lambda: f"the zeroing of new blocks on {self.engine.name}",
         )
 
+
+def _positions(chunk: Chunk, group: int, block_size: int) -> tuple[BlockArray, BlockArray, Hashes]:
+    """Block ids, slots in them, and prefix hashes of a chunk's tokens."""
+    hashes = chunk.state.tokens.hashes[chunk.start : chunk.end]
+    ids = chunk.state.tables[group].ids
+    if len(hashes) == 1:  # a decode, by far the most frequent case
+        index, offset = divmod(chunk.start, block_size)
+        return ids[index : index + 1], np.array([offset]), hashes
+    indices, offsets = np.divmod(np.arange(chunk.start, chunk.end), block_size)
+    return ids[indices], offsets, hashes

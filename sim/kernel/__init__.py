@@ -2,8 +2,19 @@
 
 from sim.kernel.kernel import Kernel
 from sim.kernel.log import EventLog
+from sim.kernel.mailbox import Mailbox
 from sim.kernel.process import Node, Process, ProcessState
 from sim.kernel.seed import Seed
 from sim.kernel.task import Task, TaskFailure
 
-__all__ = ["EventLog", "Kernel", "Node", "Process", "ProcessState", "Seed", "Task", "TaskFailure"]
+__all__ = [
+    "EventLog",
+    "Kernel",
+    "Mailbox",
+    "Node",
+    "Process",
+    "ProcessState",
+    "Seed",
+    "Task",
+    "TaskFailure",
+]
