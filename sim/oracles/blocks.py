@@ -113,9 +113,13 @@ class NodeBlocks:
             [_NO_BLOCKS, *(self.held_by(leg) for leg in self._legs.get(logical, ()))]
         )
 
+    def holding(self) -> list[str]:
+        """All requests that hold blocks, in order of arrival."""
+        return list(self._held)
+
     def holders_of(self, block: int) -> list[str]:
         """The requests that hold ``block``, in order of arrival."""
-        return [request for request in self._held if (self.held_by(request) == block).any()]
+        return [request for request in self.holding() if (self.held_by(request) == block).any()]
 
     def owner_of(self, block: int) -> str | None:
         """The request that owns or last owned ``block``."""

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sim.model.footprint import Integers, Touched
+from sim.model.verify import Flags
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +30,10 @@ class Pairs:
     source: Integers
     destination: Integers
 
+    def only(self, chosen: Flags) -> Pairs:
+        """The pairs that are flagged."""
+        return Pairs(self.segment[chosen], self.source[chosen], self.destination[chosen])
+
 
 @dataclass(frozen=True, eq=False)
 class LandedBlocks:
@@ -48,8 +53,7 @@ class LandedBlocks:
         if self.source is None:
             return Pairs(nothing, nothing, nothing)
         pairs = pair_blocks(self.source.touched, self.destination.touched)
-        real = (pairs.source != 0) & (pairs.destination != 0)
-        return Pairs(pairs.segment[real], pairs.source[real], pairs.destination[real])
+        return pairs.only((pairs.source != 0) & (pairs.destination != 0))
 
 
 def pair_blocks(source: Touched, destination: Touched) -> Pairs:

@@ -48,12 +48,14 @@ class UseAfterFree(Oracle):
         self._tainted: dict[tuple[str, int], TaintedBlocks] = {}
         self._read_by_others: dict[str, Integers] = {}
         self._stale: list[StaleTransfer] = []
+        self._equal_rewrites = 0
         self._suspicion: _Suspicion | None = None
 
     def counts(self) -> dict[str, int]:
         return {
             "stale_reads": len(self._stale),
             "discarded_stale_reads": sum(not transfer.used for transfer in self._stale),
+            "shared_blocks_rewritten_equally": self._equal_rewrites,
         }
 
     def engine_started(self, engine: Any) -> None:
@@ -100,16 +102,22 @@ class UseAfterFree(Oracle):
     def _stale_pairs(self, landed: LandedBlocks, on_time: Integers) -> Pairs:
         """The pairs whose source block no leg of the destination's request holds."""
         pairs, source, destination = landed.pairs, landed.source, landed.destination
-        stale = np.zeros(len(pairs.source), dtype=bool)
-        if source is not None and source.node != destination.node:
-            held = self.context.blocks.node(source.node)
-            blocks = self.context.blocks.node(destination.node)
-            owners = blocks.owner[pairs.destination]
-            for owner in np.unique(owners[np.isin(pairs.destination, on_time)]).tolist():
-                own = held.held_for(logical_id(blocks.requests[owner]))
-                stale |= (owners == owner) & ~np.isin(pairs.source, own)
-            stale &= np.isin(pairs.destination, on_time)
-        return Pairs(pairs.segment[stale], pairs.source[stale], pairs.destination[stale])
+        stale = np.isin(pairs.destination, on_time)
+        if source is None or source.node == destination.node:
+            stale[:] = False
+            return pairs.only(stale)
+        there = self.context.blocks.node(source.node)
+        here = self.context.blocks.node(destination.node)
+        owners = here.owner[pairs.destination]
+        for owner in np.unique(owners[stale]).tolist():
+            own = there.held_for(logical_id(here.requests[owner]))
+            stale &= ~((owners == owner) & np.isin(pairs.source, own))
+        if stale.any():  # perhaps it is for a request that found the block in the prefix cache
+            for request_id in here.holding():
+                own = there.held_for(logical_id(request_id))
+                is_for_it = np.isin(pairs.destination, here.held_by(request_id))
+                stale &= ~(is_for_it & np.isin(pairs.source, own))
+        return pairs.only(stale)
 
     def _shared(self, node: str, blocks: NodeBlocks, on_time: Integers) -> Integers:
         read = self._read_by_others[node][on_time] == blocks.generation[on_time]
@@ -137,8 +145,10 @@ class UseAfterFree(Oracle):
     def _report_shared(self, suspicion: _Suspicion, changed: Integers) -> None:
         landing, place = suspicion.landed.landing, suspicion.landed.destination
         touched = place.touched
-        written = np.unique(touched.block_id[np.isin(touched.range_index, changed)])
-        shared = written[np.isin(written, suspicion.shared)]
+        written = touched.block_id[np.isin(touched.range_index, changed)]
+        is_changed = np.isin(suspicion.shared, written)
+        shared = suspicion.shared[is_changed]
+        self._equal_rewrites += int((~is_changed).sum())
         if not len(shared):
             return
         blocks = self.context.blocks.node(place.node)
