@@ -174,10 +174,7 @@ class Network:
         self.kernel.record("network-healed", source=node_a.name, target=node_b.name)
         held, self._held = self._held, {}
         for lane in held:
-            if self.is_cut(lane.source, lane.target):
-                self.hold(lane)
-            else:
-                lane.resume()
+            lane.resume()  # and hold again, if its own way is still cut
 
     def is_cut(self, source: Node, target: Node) -> bool:
         """Whether a partition stops what goes from ``source`` to ``target``."""

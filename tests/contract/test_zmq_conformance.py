@@ -336,3 +336,40 @@ def test_inproc_connects_before_and_after_binding(arm: Arm) -> None:
         return seen, late.recv(), errno_of(lambda: again.bind("inproc://x"))
 
     assert run(arm, program) == ([[b"early"], [b"", b"late"]], b"hi", "EADDRINUSE")
+
+
+def test_pair_refuses_a_second_peer(arm: Arm) -> None:
+    """While it has one peer, a PAIR does not hear another."""
+
+    def program(bench: Bench) -> Any:
+        one, port = bench.bound("PAIR")
+        first = bench.connected("PAIR", port)
+        first.send(b"first")
+        seen = [one.recv()]
+        second = bench.connected("PAIR", port)
+        second.send(b"second")
+        quiet = bench.silent(one)
+        first.send(b"again")
+        return seen, quiet, one.recv()
+
+    assert run(arm, program) == ([b"first"], True, b"again")
+
+
+def test_req_takes_the_answer_of_the_peer_it_asked(arm: Arm) -> None:
+    """What others say meanwhile makes poll() return, but recv() skips it."""
+
+    def program(bench: Bench) -> Any:
+        asked, port_a = bench.bound("ROUTER", ROUTER_MANDATORY=1)
+        other, port_b = bench.bound("ROUTER", ROUTER_MANDATORY=1)
+        req = bench.connected("REQ", port_a, IDENTITY=b"q")
+        req.connect(f"{LOCAL}:{port_b}")
+        req.send(b"?")
+        got = asked.recv_multipart()
+        while errno_of(lambda: other.send_multipart([b"q", b"", b"forged"])):
+            bench.silent(other)  # not connected yet
+        polled = req.poll(SOON_MS)
+        skipped = errno_of(lambda: req.recv(bench.zmq.NOBLOCK))
+        asked.send_multipart([b"q", b"", b"true"])
+        return got, polled, skipped, req.recv()
+
+    assert run(arm, program) == ([b"q", b"", b"?"], 1, "EAGAIN", b"true")

@@ -125,6 +125,24 @@ def test_closed_socket_still_sends_while_it_lingers(arm: Arm) -> None:
     assert run(arm, program) == b"last words"
 
 
+def test_termination_waits_for_what_lingers(arm: Arm) -> None:
+    """term() returns when somebody has taken the last message, however long that takes."""
+
+    def program(bench: Bench) -> Any:
+        port = bench.free_port()
+        context = bench.zmq.Context()
+        push = context.socket(bench.zmq.PUSH)
+        push.connect(f"{LOCAL}:{port}")
+        push.send(b"kept")
+        push.close(linger=-1)
+        pull = bench.socket("PULL")
+        pull.bind(f"{LOCAL}:{port}")
+        context.term()
+        return context.closed, pull.recv()
+
+    assert run(arm, program) == (True, b"kept")
+
+
 @pytest.mark.parametrize("linger_ms", [0, 50])
 def test_termination_waits_no_longer_than_linger(arm: Arm, linger_ms: int) -> None:
     """What nobody takes is discarded, and term() returns."""

@@ -10,6 +10,7 @@ import zmq as real_zmq
 
 from sim.errors import DeadlockError, UnsupportedByFacade
 from sim.guest.facades.zmq import Greeting, make
+from sim.guest.facades.zmq.pipe import HighWaterMark
 from sim.kernel import Kernel, Node, Process, Seed
 from sim.network import MessageInFlight, Network
 from sim.units import MIB, MS, SECOND
@@ -156,7 +157,7 @@ def test_killed_thread_sends_nothing_any_more(world: World) -> None:
 
 
 def test_crash_ends_what_lingers(world: World) -> None:
-    """A message that a closed socket still wanted to send dies with its process."""
+    """A message that a closed socket was about to send dies with its process."""
 
     def body() -> None:
         dealer = world.zmq.Context().socket(world.zmq.DEALER)
@@ -166,10 +167,125 @@ def test_crash_ends_what_lingers(world: World) -> None:
 
     world.start(world.d, body)
     world.run_for(MS)
-    world.kernel.crash(world.d)
     world.start(world.p, world.listen)
+    world.run_for(MS)  # the next attempt to connect is due, but not before another 98 ms
+    world.kernel.crash(world.d)
     world.run_for(SECOND)
     assert world.got == []
+
+
+def test_routing_id_stays_in_use_until_its_messages_are_read(world: World) -> None:
+    """As in libzmq: a peer that comes back before that, under the same id, is ignored."""
+
+    def say(text: bytes) -> None:
+        dealer = world.zmq.Context.instance().socket(world.zmq.DEALER)
+        dealer.setsockopt(world.zmq.IDENTITY, b"d0")
+        dealer.connect(AT_P)
+        dealer.send(text)
+        world.kernel.sleep(10 * MS)
+
+    def slow_listen() -> None:
+        router = world.zmq.Context().socket(world.zmq.ROUTER)
+        router.bind(f"tcp://*:{PORT}")
+        for pause_ms in (500, 100):
+            world.kernel.sleep(pause_ms * MS)
+            while router.poll(0):
+                world.got.append(router.recv_multipart()[-1])
+
+    def talk() -> None:
+        say(b"1")
+        say(b"too early")
+        world.kernel.sleep(500 * MS)
+        say(b"3")
+
+    world.start(world.p, slow_listen)
+    world.run_for(MS)
+    world.start(world.d, talk)
+    world.run_for(SECOND)
+    assert world.got == [b"1", b"3"]
+
+
+def test_answers_from_before_the_question_are_discarded(world: World) -> None:
+    """REQ forgets what came while it had asked nothing."""
+
+    def answer() -> None:
+        router = world.zmq.Context().socket(world.zmq.ROUTER)
+        router.bind(f"tcp://*:{PORT}")
+        world.kernel.sleep(10 * MS)
+        router.send_multipart([b"q", b"", b"early"])
+        router.recv_multipart()
+        router.send_multipart([b"q", b"", b"answer"])
+        world.kernel.sleep(SECOND)
+
+    def ask() -> None:
+        req = world.zmq.Context().socket(world.zmq.REQ)
+        req.setsockopt(world.zmq.IDENTITY, b"q")
+        req.connect(AT_P)
+        world.kernel.sleep(20 * MS)
+        req.send(b"?")
+        world.got.append(req.recv())
+
+    world.start(world.p, answer)
+    world.run_for(MS)
+    world.start(world.d, ask)
+    world.run_for(SECOND)
+    assert world.got == [b"answer"]
+
+
+def test_connecting_to_what_is_no_zmq_sends_nothing(world: World) -> None:
+    """A port where somebody speaks something else is tried again and again, in vain."""
+    attempts: list[Any] = []
+    received: list[Any] = []
+
+    def accept(endpoint: Any, _hello: object) -> None:
+        attempts.append(endpoint)
+        endpoint.on_message = received.append
+
+    world.network.listen(world.p, "*", PORT, hello="HTTP/1.1", on_accept=accept)
+    world.start(world.d, lambda: world.say(b"x"))
+    world.run_for(SECOND)
+    assert received == []
+    assert len(attempts) > 3
+
+
+def test_queue_is_writable_again_when_half_of_it_was_read() -> None:
+    """A writer at the high-water mark hears of reads only then, as in libzmq."""
+    mark = HighWaterMark(4)
+    for _ in range(4):
+        mark.wrote()
+    full = [mark.full]
+    for _ in range(4):
+        mark.took()
+        full.append(mark.full)
+    assert full == [True, True, False, False, False]
+
+
+def test_reader_at_its_mark_leaves_the_rest_to_the_transport(world: World) -> None:
+    """Beyond RCVHWM messages are not acknowledged, so their sender is held back."""
+    pushed: list[int] = []
+
+    def push() -> None:
+        socket = world.zmq.Context().socket(world.zmq.PUSH)
+        socket.setsockopt(world.zmq.SNDHWM, 1)
+        socket.connect(AT_P)
+        for i in range(20):
+            socket.send(b"%d" % i + bytes(MIB))
+            pushed.append(i)
+
+    def pull() -> None:
+        socket = world.zmq.Context().socket(world.zmq.PULL)
+        socket.setsockopt(world.zmq.RCVHWM, 2)
+        socket.bind(f"tcp://*:{PORT}")
+        world.kernel.sleep(SECOND)
+        while True:
+            world.got.append(socket.recv()[:-MIB])
+
+    world.start(world.p, pull)
+    world.start(world.d, push)
+    world.run_for(SECOND // 2)
+    assert len(pushed) == 7  # two read, four in the window of 4 MiB, one queued
+    world.run_for(SECOND)
+    assert world.got == [b"%d" % i for i in range(20)]
 
 
 def test_dropped_references_close_the_socket(world: World) -> None:

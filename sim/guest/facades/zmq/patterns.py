@@ -99,6 +99,10 @@ class Pattern:
             self._prefetched = self._next()
         return self._prefetched is not None
 
+    def _anything_arrived(self) -> bool:
+        """Whether there is something to read, be it meant for the user or not."""
+        return bool(self._readable)
+
     def _next(self) -> list[bytes] | None:
         """The next message that is meant for the user."""
         item = self._take()

@@ -101,7 +101,7 @@ class Rep(Pattern):
             raise zmq_error(zmq.EFSM)
 
     def may_receive(self) -> bool:
-        return not self._must_answer and super().may_receive()
+        return not self._must_answer and self._anything_arrived()
 
     def may_send(self) -> bool:
         return self._must_answer
@@ -147,7 +147,7 @@ class Req(LoadBalanced):
         return not self._awaits_answer and super().may_send()
 
     def may_receive(self) -> bool:
-        return self._awaits_answer and super().may_receive()
+        return self._awaits_answer and self._anything_arrived()
 
     def deliver(self, route: Route, frames: list[bytes]) -> None:
         while self._take() is not None:
