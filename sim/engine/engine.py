@@ -16,6 +16,7 @@ from vllm.config import VllmConfig
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, EngineCoreRequestType
 
 from sim.device import Gate
+from sim.engine.block_runs import runs
 from sim.engine.core import ClientOutputs, EngineLoop
 from sim.engine.executors import MultiProcessExecutor, SingleProcessExecutor
 from sim.engine.groups import enter_groups
@@ -243,10 +244,14 @@ class Engine:
         self.world.watch_memory(worker)
 
     def _blocks_held(self, request_id: str, group: int, block_ids: list[int]) -> None:
+        self.kernel.record(
+            "blocks-held", node=self.name, request=request_id, group=group, blocks=runs(block_ids)
+        )
         for probe in self.world.probes:
             probe.blocks_held(self.name, request_id, group, block_ids)
 
     def _blocks_freed(self, request_id: str) -> None:
+        self.kernel.record("blocks-freed", node=self.name, request=request_id)
         for probe in self.world.probes:
             probe.blocks_freed(self.name, request_id)
 

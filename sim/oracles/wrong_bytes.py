@@ -6,13 +6,14 @@ from which block, and who had that block at the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from sim.model.footprint import Integers
-from sim.oracles.base import Oracle, OracleContext
+from sim.oracles.base import Oracle, OracleContext, RunFacts
 from sim.oracles.landed import LandedBlocks, Place
 from sim.oracles.words import block_list, seconds
 from sim.probes import WrongBytes
@@ -38,8 +39,28 @@ class _Origins:
         self.was_held = np.zeros(num_blocks, dtype=bool)
 
 
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """Everything wrong that was read for one request on one node, listed or not."""
+
+    evidence: dict[str, Any] = field(default_factory=dict)
+    """What a reader sees, filled at the end."""
+    seen: dict[str, dict[Any, None]] = field(default_factory=dict)
+
+    def add(self, **values: Sequence[Any]) -> None:
+        for key, items in values.items():
+            self.seen.setdefault(key, {}).update(dict.fromkeys(items))
+
+    def close(self) -> None:
+        self.evidence.update({key: list(items) for key, items in self.seen.items()})
+        for key in ("block_ids", "source_block_ids", "transfers"):
+            self.evidence.get(key, []).sort()
+        tokens = self.evidence["tokens"]
+        self.evidence["tokens"] = [min(tokens), max(tokens)]
+
+
 class WrongBytesRead(Oracle):
-    """O1."""
+    """O1. The first violation about a request carries the ``extent`` of all of them."""
 
     name = "wrong-bytes"
     summary = "No forward pass reads bytes other than those its request's tokens define"
@@ -48,6 +69,11 @@ class WrongBytesRead(Oracle):
         super().__init__(context, parameters)
         self._arrivals: list[_Arrival] = []
         self._origins: dict[tuple[str, int], _Origins] = {}
+        self._extents: dict[tuple[str, str], _Extent] = {}
+
+    def finish(self, run: RunFacts) -> None:
+        for extent in self._extents.values():
+            extent.close()
 
     def engine_started(self, engine: Any) -> None:
         for rank in range(engine.options.tp_size):
@@ -92,7 +118,30 @@ class WrongBytesRead(Oracle):
             tokens=[finding.first_token, finding.last_token],
             owner=finding.owner,
             chain=chain,
+            **self._extent(finding),
         )
+
+    def _extent(self, finding: WrongBytes) -> dict[str, Any]:
+        """Count the finding in; the evidence to show, if it is the first about its request."""
+        place = (finding.node, finding.request_id)
+        is_first = place not in self._extents
+        extent = self._extents.setdefault(place, _Extent())
+        extent.add(
+            ranks=[finding.rank],
+            layers=[finding.layer],
+            block_ids=finding.block_ids,
+            tokens=[finding.first_token, finding.last_token],
+            owners=[finding.owner] if finding.owner else [],
+        )
+        origins = self._origins[finding.node, finding.rank]
+        arrived = [block for block in finding.block_ids if origins.arrival[block] >= 0]
+        arrivals = [self._arrivals[origins.arrival[block]] for block in arrived]
+        extent.add(
+            source_nodes=[arrival.node for arrival in arrivals],
+            source_block_ids=[int(origins.source[block]) for block in arrived],
+            transfers=[arrival.transfer_uid for arrival in arrivals],
+        )
+        return {"extent": extent.evidence} if is_first else {}
 
     def _origin(self, finding: WrongBytes) -> list[str]:
         """Where the bytes in the finding's first block came from, if from another engine."""

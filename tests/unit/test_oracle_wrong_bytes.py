@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from oracle_world import OracleWorld
 
 from sim.probes import WrongBytes
@@ -79,3 +81,28 @@ def test_right_bytes_are_no_finding() -> None:
     world.read("r0-d0", [8])
     world.finish()
     assert world.violations == []
+
+
+def test_the_first_violation_tells_how_far_all_findings_about_its_request_reach() -> None:
+    """O1: only a few findings of a request are listed, but none is left out of the extent."""
+    world = OracleWorld("wrong-bytes").at(1)
+    world.hold(world.p0, "r7-p0", [4, 5])
+    world.transfer([4, 5], [8, 9])
+    for layer in range(4):
+        wrong = replace(finding(), layer=f"layer-{layer}")
+        world.tell("wrong_bytes", wrong)
+    world.finish()
+    first, second, third = world.violations
+    assert first.evidence["not_listed"] == 1
+    assert first.evidence["extent"] == {
+        "ranks": [0],
+        "layers": ["layer-0", "layer-1", "layer-2", "layer-3"],
+        "block_ids": [8, 9],
+        "tokens": [0, 31],
+        "owners": ["r7"],
+        "source_nodes": ["p0"],
+        "source_block_ids": [4, 5],
+        "transfers": [77],
+    }
+    assert "extent" not in second.evidence
+    assert "extent" not in third.evidence
