@@ -1,0 +1,166 @@
+"""Scenario files: what is read, written and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from scenario_strategies import scenarios
+
+from sim.errors import UsageError
+from sim.scenario import Scenario, TraceWorkload, dumps, load, loads
+
+
+@settings(deadline=None)
+@given(scenario=scenarios)
+def test_a_scenario_survives_being_written_and_read(scenario: Scenario) -> None:
+    """Whatever it holds: names that look like numbers, dates or YAML, tiny and huge numbers."""
+    again = loads(dumps(scenario))
+    assert again == scenario
+    assert dumps(again) == dumps(scenario)
+    assert again.digest() == scenario.digest()
+
+
+@pytest.mark.parametrize(
+    "text", ["1e3", "2024-01-01", "null", "yes", "1:30", "0x1f", "~", "", "<<"]
+)
+def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
+    """In a value as well as in a key."""
+    scenario = Scenario(extra_config={"value": text, text: 1})
+    assert loads(dumps(scenario)).extra_config == {"value": text, text: 1}
+
+
+def test_a_written_scenario_holds_the_defaults_too() -> None:
+    """What it means does not change when a default does."""
+    text = dumps(Scenario())
+    assert "kv_load_failure_policy: fail" in text
+    assert "workload: {kind: generated, requests: 8" in text
+    assert text.startswith("schema_version: 1\nseed: 0\nmodel: llama\n")
+
+
+def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
+    """The order of keys says nothing; a value does."""
+    one = loads("extra_config: {a: 1, b: 2}\nseed: 3")
+    other = loads("seed: 3\nextra_config: {b: 2, a: 1}")
+    assert one.digest() == other.digest()
+    assert one.digest() != loads("seed: 4\nextra_config: {b: 2, a: 1}").digest()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("seed: -1", "s.yaml: seed: is -1, expected an integer, 0 or more"),
+        ("seed: one", "s.yaml: seed: is 'one', expected an integer, 0 or more"),
+        ("perturb: 1", "s.yaml: perturb: is 1, expected true or false"),
+        ("overlay: 3", "s.yaml: overlay: is 3, expected text or null"),
+        ("geometry: big", "s.yaml: geometry: is 'big', expected one of: real, reduced"),
+        ("schema_version: 2", "s.yaml: schema_version: is 2, expected 1"),
+        ("max_virtual_s: 0", "s.yaml: max_virtual_s: is 0, expected a number, above 0, at most 1e"),
+        ("extra_config: {1: 2}", "s.yaml: extra_config: is {1: 2}, expected a mapping with names"),
+        ("engine: {tp_size: 0}", "s.yaml: engine.tp_size: is 0, expected an integer, 1 or more"),
+        (
+            "engine: {step_times: {base_us: -5}}",
+            "s.yaml: engine.step_times.base_us: is -5, expected an integer, 0 or more",
+        ),
+        (
+            "engine: {tp_sise: 2}",
+            "s.yaml: engine.tp_sise: unknown key (did you mean 'tp_size'?); accepted: tp_size, ex",
+        ),
+        ("fault: []", "s.yaml: fault: unknown key; accepted: schema_version, seed, model, "),
+        ("[]", "s.yaml: the document: is [], expected a mapping with the keys schema_version, "),
+        ("", "s.yaml: the document: is None, expected a mapping with the keys schema_version, "),
+        ("model: lama", "s.yaml: model: unknown model 'lama'; use one of: deepseek-mla, llama"),
+        ("connector: x", "s.yaml: connector: unknown connector 'x'; known are moriio, "),
+        (
+            "workload: {}",
+            "s.yaml: workload.kind: missing; expected one of: trace, generated, uniform, inline",
+        ),
+        (
+            "workload: {kind: gen}",
+            "s.yaml: workload.kind: is 'gen', expected one of: trace, generated, uniform, inline",
+        ),
+        ("workload: 4", "s.yaml: workload: is 4, expected a mapping with the key kind, one of: tr"),
+        ("workload: {kind: trace}", "s.yaml: workload.path: missing; expected text"),
+        (
+            "workload: {kind: generated, requests: 3, path: x}",
+            "s.yaml: workload.path: unknown key; accepted: kind, requests, rate_rps, ",
+        ),
+        (
+            "workload: {kind: uniform, requests: 1, prompt_tokens: 3, output_tokens: [1, 1]}",
+            "s.yaml: workload.prompt_tokens: is 3, expected a list of 2 (an integer, 1 or more ea",
+        ),
+        (
+            "workload: {kind: uniform, requests: 1, prompt_tokens: [3, 2], output_tokens: [1, 1]}",
+            "s.yaml: workload: prompt_tokens is [3, 2], must be [low, high], low <= high",
+        ),
+        (
+            "workload: {kind: inline, requests: []}",
+            "s.yaml: workload.requests: is [], expected a list that is not empty (a mapping with ",
+        ),
+        (
+            "workload: {kind: inline, requests: [{request_id: a, prompt: [[1]], max_tokens: 2}]}",
+            "s.yaml: workload.requests[0].prompt[0]: is [1], expected a list [content_id, n_toke",
+        ),
+        (
+            "workload: {kind: inline, requests: [{request_id: a, prompt: [[1,0]], max_tokens: 1}]}",
+            "s.yaml: workload.requests[0]: prompt holds [1, 0]; a segment is [content id, number ",
+        ),
+        (
+            "router: {holds: [{request: a, seconds: .nan}]}",
+            "s.yaml: router.holds[0].seconds: is nan, expected a number, 0 or more, at most 1e",
+        ),
+        (
+            "router: {aborts: [{request: a}]}",
+            "s.yaml: router.aborts[0]: the abort of 'a' needs either at_s or on_phase",
+        ),
+        (
+            "router: {aborts: [{request: a, on_phase: dinner}]}",
+            "s.yaml: router.aborts[0].on_phase: is 'dinner', expected one of: allocated, decode, ",
+        ),
+        (
+            "topology: {colocated: true, producers: 2}",
+            "s.yaml: topology: colocated means a single engine: leave producers and consumers out",
+        ),
+        ("seed: 1\nmodel: llama\nseed: 2", "s.yaml:3: not valid YAML: key 'seed' is here and in "),
+        ("engine: {tp_size: 1, tp_size: 2}", "s.yaml:1: not valid YAML: key 'tp_size' is here"),
+        ("seed: 1\na: [", "s.yaml:2: not valid YAML: "),
+        ("? [1, 2]\n: 3", "s.yaml:1: not valid YAML: "),
+    ],
+)
+def test_what_is_not_understood_is_refused_with_place_and_remedy(text: str, message: str) -> None:
+    """The message names the file, the key, what is there and what is accepted."""
+    with pytest.raises(UsageError) as caught:
+        loads(text, source="s.yaml")
+    assert str(caught.value).startswith(message)
+
+
+def test_two_requests_of_one_name_are_refused() -> None:
+    """Results are by name."""
+    request = "{request_id: a, prompt: [[1, 2]], max_tokens: 2}"
+    with pytest.raises(UsageError, match="request_id 'a' is used 2 times"):
+        loads(f"workload: {{kind: inline, requests: [{request}, {request}]}}")
+
+
+def test_numbers_may_be_written_with_an_exponent() -> None:
+    """YAML 1.1 would read 1e3 as text."""
+    assert loads("quiet_phase_s: 1e3").quiet_phase_s == 1000.0
+
+
+def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
+    """A scenario and its trace can be moved together; absolute paths stay."""
+    file = tmp_path / "s.yaml"
+    file.write_text("workload: {kind: trace, path: traces/t.jsonl}\noverlay: /elsewhere")
+    scenario = load(file)
+    assert scenario.workload == TraceWorkload(path=str(tmp_path / "traces" / "t.jsonl"))
+    assert scenario.overlay == "/elsewhere"
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    """Missing, or not text."""
+    with pytest.raises(UsageError, match=r"none\.yaml: cannot be read: No such file"):
+        load(tmp_path / "none.yaml")
+    binary = tmp_path / "binary.yaml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(UsageError, match=r"binary\.yaml: is not UTF-8"):
+        load(binary)
