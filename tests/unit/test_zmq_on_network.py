@@ -157,7 +157,7 @@ def test_killed_thread_sends_nothing_any_more(world: World) -> None:
 
 
 def test_crash_ends_what_lingers(world: World) -> None:
-    """A message that a closed socket was about to send dies with its process."""
+    """A socket that lingers for its last message dies with its process."""
 
     def body() -> None:
         dealer = world.zmq.Context().socket(world.zmq.DEALER)
@@ -167,11 +167,15 @@ def test_crash_ends_what_lingers(world: World) -> None:
 
     world.start(world.d, body)
     world.run_for(MS)
-    world.start(world.p, world.listen)
+    accepted: list[Any] = []
+    router = Greeting(real_zmq.ROUTER, b"")
+    world.network.listen(
+        world.p, "*", PORT, hello=router, on_accept=lambda *pair: accepted.append(pair)
+    )
     world.run_for(MS)  # the next attempt to connect is due, but not before another 98 ms
     world.kernel.crash(world.d)
     world.run_for(SECOND)
-    assert world.got == []
+    assert accepted == []
 
 
 def test_routing_id_stays_in_use_until_its_messages_are_read(world: World) -> None:
@@ -233,7 +237,7 @@ def test_answers_from_before_the_question_are_discarded(world: World) -> None:
 
 
 def test_connecting_to_what_is_no_zmq_sends_nothing(world: World) -> None:
-    """A port where somebody speaks something else is tried again and again, in vain."""
+    """A port where somebody speaks something else is tried once, and the socket just queues."""
     attempts: list[Any] = []
     received: list[Any] = []
 
@@ -244,8 +248,7 @@ def test_connecting_to_what_is_no_zmq_sends_nothing(world: World) -> None:
     world.network.listen(world.p, "*", PORT, hello="HTTP/1.1", on_accept=accept)
     world.start(world.d, lambda: world.say(b"x"))
     world.run_for(SECOND)
-    assert received == []
-    assert len(attempts) > 3
+    assert (received, len(attempts)) == ([], 1)
 
 
 def test_queue_is_writable_again_when_half_of_it_was_read() -> None:

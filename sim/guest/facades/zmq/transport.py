@@ -122,9 +122,9 @@ class Dialer:
             endpoint.close()
         elif isinstance(greeting, Greeting) and self._greeting.fits(greeting):
             self._on_link(self, endpoint, greeting)
-        else:
+        else:  # libzmq does not try again either, and lets the queue fill
             endpoint.close()
-            self.lost()
+            self.stop()
 
 
 class InprocLink:
