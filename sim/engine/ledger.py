@@ -1,12 +1,13 @@
 """Who holds which block of an engine, as its own scheduler sees it.
 
-The ledger listens to the KV cache manager's two verbs, allocate and free, and passes on what
-changed. It changes nothing: the scheduler's own bookkeeping stays the authority.
+The ledger listens to the KV cache manager's verbs, allocate and free, and passes on what changed.
+Blocks that the scheduler takes from a request before a step in flight is over count as held until
+they are back in the pool. It changes nothing: the scheduler's own bookkeeping stays the authority.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 OnHeld = Callable[[str, int, list[int]], None]
@@ -17,8 +18,8 @@ class BlockLedger:
     """Follows one KV cache manager.
 
     Args:
-        manager: vLLM's KVCacheManager; its ``allocate_slots`` and ``free`` are wrapped on this
-            instance.
+        manager: vLLM's KVCacheManager; its ``allocate_slots``, ``free`` and
+            ``pop_blocks_for_free``, and its pool's ``free_blocks``, are wrapped on this instance.
         on_held: called with request id, group and the block ids new to the request.
         on_freed: called with the request id when it held anything.
     """
@@ -31,6 +32,10 @@ class BlockLedger:
         self._allocate, self._free = manager.allocate_slots, manager.free
         manager.allocate_slots = self._allocate_slots
         manager.free = self._free_request
+        self._deferred: list[tuple[str, list[int]]] = []
+        self._pop, self._return = manager.pop_blocks_for_free, manager.block_pool.free_blocks
+        manager.pop_blocks_for_free = self._pop_blocks
+        manager.block_pool.free_blocks = self._return_blocks
 
     def _allocate_slots(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         blocks = self._allocate(request, *args, **kwargs)
@@ -52,3 +57,18 @@ class BlockLedger:
         if self._known.pop(request.request_id, None) is not None:
             self._on_freed(request.request_id)
         return result
+
+    def _pop_blocks(self, request: Any) -> Any:
+        blocks = self._pop(request)
+        if self._known.pop(request.request_id, None) is not None:
+            self._deferred.append((request.request_id, [block.block_id for block in blocks]))
+        return blocks
+
+    def _return_blocks(self, ordered_blocks: Iterable[Any]) -> None:
+        blocks = list(ordered_blocks)
+        self._return(blocks)
+        if self._deferred:
+            returned = [block.block_id for block in reversed(blocks)]
+            for entry in [entry for entry in self._deferred if entry[1] == returned]:
+                self._deferred.remove(entry)
+                self._on_freed(entry[0])
