@@ -48,6 +48,7 @@ class Router:
         self.recomputed = 0
         self.done: Event = self.kernel.event()
         self._probes = world.probes
+        self._vocab_size = world.vocab_size
         self._requests = list(requests)
         self._serving: LegKind = "d" if producers else "c"
         self._producers = RoundRobin(producers)
@@ -153,7 +154,7 @@ class Router:
         engine.add_request(
             engine_request(
                 leg.id,
-                prompt_token_ids(request.spec).tolist(),
+                prompt_token_ids(request.spec, vocab_size=self._vocab_size).tolist(),
                 max_tokens=1 if kind == "p" else request.spec.max_tokens,
                 arrival_s=ns_to_seconds(self.kernel.now_ns),
                 params=params,
@@ -188,8 +189,7 @@ class Router:
     def engine_died(self, name: str) -> None:
         """An engine is gone: all its legs end."""
         for leg in [leg for leg in self._legs.values() if leg.engine.name == name]:
-            if not leg.request.ended:
-                self._leg_ended(leg, "engine-died", None)
+            self._leg_ended(leg, "engine-died", None)
 
     def _leg_ended(self, leg: Leg, outcome: str, params: KVTransferParams | None) -> None:
         request = leg.request

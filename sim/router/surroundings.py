@@ -30,6 +30,7 @@ class Surroundings(Protocol):
 
     kernel: Kernel
     probes: Probes
+    vocab_size: int
 
 
 class EngineWatch(Probe):

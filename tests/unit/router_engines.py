@@ -97,6 +97,7 @@ class FakeWorld:
 
     kernel: Kernel
     probes: Probes
+    vocab_size: int = 1_000
 
 
 class Seen(Probe):

@@ -46,7 +46,7 @@ def test_a_request_is_prefilled_on_a_producer_and_decoded_on_a_consumer() -> Non
     assert [r.request_id for r in (*p.requests, *d.requests)] == ["a-p0", "a-d0"]
     assert [r.sampling_params.max_tokens for r in (*p.requests, *d.requests)] == [1, 3]
     for request in (*p.requests, *d.requests):
-        assert request.prompt_token_ids == prompt_token_ids(spec()).tolist()
+        assert request.prompt_token_ids == prompt_token_ids(spec(), vocab_size=1_000).tolist()
         assert request.sampling_params.temperature == 0
         assert request.sampling_params.ignore_eos
     assert router.results["a"].outcome == "length"
@@ -147,8 +147,12 @@ def test_a_leg_that_fails_ends_the_request_in_the_same_way(reason: str, failing:
     {"p0": p, "d0": d}[failing].finish_reason = reason
     router = serve(world, [p], [d], [spec()])
     world.kernel.run(until=router.done)
-    assert router.results["a"].outcome == reason
+    result = router.results["a"]
+    assert result.outcome == reason
     assert len(d.requests) == (failing == "d0")
+    # The client never sees the token of a prefill leg.
+    assert result.tokens == ((100, 101, 102) if failing == "d0" else ())
+    assert result.decode_engine == ("d0" if failing == "d0" else None)
 
 
 @pytest.mark.parametrize("role", ["p0", "d0"])

@@ -102,6 +102,16 @@ def test_a_failure_is_not_the_end_while_a_retry_is_to_come() -> None:
     assert bench.router.results["a"].outcome == "error"
 
 
+def test_a_failure_is_not_the_end_while_another_attempt_runs() -> None:
+    """The client waits for whichever comes through."""
+    bench = Bench(RouterOptions(retries=(Retry("a", 0.0, consumer="other"),)), silent=True)
+    bench.kernel.run(until_ns=SECOND)
+    bench.d[0].answer("a-d0", [], "error")
+    assert not bench.router.done.triggered
+    bench.d[1].answer("a-d1", [7, 8, 9], "length")
+    assert bench.router.results["a"].outcome == "length"
+
+
 def test_a_retry_goes_to_a_living_consumer_when_the_same_is_dead() -> None:
     """A request survives the death of its consumer when its router is patient."""
     bench = Bench(RouterOptions(retries=(Retry("a", 1.0),)), silent=True)
@@ -133,6 +143,15 @@ def test_a_client_goes_away_on_entering_any_phase(
     bench.kernel.run()
     assert (bench.p.aborted, bench.d[0].aborted) == (aborted_at_p, aborted_at_d)
     assert seen.ended == [("a", "abort", [100] if phase == "decode" else [])]
+
+
+def test_a_client_may_go_away_with_the_last_token() -> None:
+    """The only output starts the decode phase and ends the leg at once; the request ends once."""
+    bench = Bench(RouterOptions(aborts=(Abort("a", on_phase="decode"),)), silent=True)
+    bench.kernel.run(until_ns=SECOND)
+    bench.d[0].answer("a-d0", [1], "length")
+    assert bench.router.results["a"].outcome == "abort"
+    assert bench.router.results["a"].tokens == (1,)
 
 
 def test_a_client_goes_away_at_a_time() -> None:

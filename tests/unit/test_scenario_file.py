@@ -147,6 +147,11 @@ def test_numbers_may_be_written_with_an_exponent() -> None:
     assert loads("quiet_phase_s: 1e3").quiet_phase_s == 1000.0
 
 
+def test_a_date_in_a_file_is_text() -> None:
+    """JSON, which artifacts and digests are made of, knows no dates."""
+    assert loads("extra_config: {day: 2024-01-01}").extra_config == {"day": "2024-01-01"}
+
+
 def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
     """A scenario and its trace can be moved together; absolute paths stay."""
     file = tmp_path / "s.yaml"

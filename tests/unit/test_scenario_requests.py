@@ -144,3 +144,12 @@ def test_a_request_too_large_for_the_memory_is_refused_with_the_remedy() -> None
     """Rather than by the operating system, later."""
     with pytest.raises(UsageError, match=r"126001 tokens.*geometry: reduced"):
         default_num_blocks([spec(126_000)], 16, 64, bytes_per_token=131_072, num_ranks=2)
+
+
+def test_memory_for_the_largest_request_and_the_null_block_is_enough_and_no_less() -> None:
+    """The limit is exact."""
+    requests = [spec(15)]  # 1 block of 16, and one more; with the null block 3
+    third = Fraction(2 * 1024**3, 3 * 16)
+    assert default_num_blocks(requests, 16, 64, bytes_per_token=third) == 3
+    with pytest.raises(UsageError):
+        default_num_blocks(requests, 16, 64, bytes_per_token=third + 1)
