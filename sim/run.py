@@ -216,12 +216,17 @@ class TestBed:
         node = self.world.add_node(name)
         longest = max(longest_request(self.requests), 256)
         bytes_per_token: Fraction = preset.bytes_per_token(options.tp_size, scenario.geometry)
-        num_blocks = options.num_blocks or default_num_blocks(
-            self.requests,
-            preset.block_size,
-            options.max_num_seqs,
-            bytes_per_token=bytes_per_token,
-            num_ranks=options.tp_size * scenario.topology.num_engines,
+        blocks_for_longest = -(-longest // preset.block_size)
+        # vLLM refuses a pool that cannot hold one request of the maximum length.
+        num_blocks = options.num_blocks or max(
+            blocks_for_longest + 1,
+            default_num_blocks(
+                self.requests,
+                preset.block_size,
+                options.max_num_seqs,
+                bytes_per_token=bytes_per_token,
+                num_ranks=options.tp_size * scenario.topology.num_engines,
+            ),
         )
         return Engine(
             self.world,
@@ -230,7 +235,7 @@ class TestBed:
             options,
             geometry=scenario.geometry,
             num_blocks=num_blocks,
-            max_model_len=-(-longest // preset.block_size) * preset.block_size,
+            max_model_len=blocks_for_longest * preset.block_size,
             connector=None if role is None else self._connector(role, node.ip),
         )
 

@@ -29,5 +29,10 @@ class Command:
 
 
 COMMANDS = (
+    Command("run", "faults.cli.run", "Run one scenario and judge it."),
+    Command("replay", "faults.cli.replay", "Run a recorded run again and compare."),
+    Command("models", "faults.cli.models", "List the models, with what their caches look like."),
+    Command("connectors", "faults.cli.connectors", "List the connectors that can be tested."),
+    Command("oracles", "faults.cli.oracles", "List the rules that every run is judged by."),
     Command("doctor", "faults.cli.doctor", "Check this machine; say what will and will not run."),
 )

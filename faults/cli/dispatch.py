@@ -21,7 +21,7 @@ from typer.exceptions import TyperException
 
 from faults.cli import logs
 from faults.cli.commands import COMMANDS, Command
-from faults.cli.outcome import SCHEMA_VERSION, ExitCode, Outcome
+from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome
 from sim.errors import TestbedError, UsageError
 
 
@@ -83,7 +83,7 @@ def _root(
     """Find, replay and explain KV-transfer failures in disaggregated vLLM.
 
     Results go to stdout, logs to stderr. Exit codes: 0 no violation, 1 violation found, 2 bad
-    usage, file or configuration, 3 the testbed itself failed.
+    usage, file or configuration, 3 the testbed itself failed, 125 (replay) cannot be run.
     """
     logs.configure(log_level, log_format)
 
@@ -91,6 +91,8 @@ def _root(
 def _explain(error: BaseException) -> tuple[ExitCode, str]:
     if isinstance(error, TyperException):
         return ExitCode.BAD_USAGE, f"{error.format_message()} See --help."
+    if isinstance(error, CannotRunError):
+        return ExitCode.CANNOT_RUN, str(error)
     if isinstance(error, UsageError):
         return ExitCode.BAD_USAGE, str(error)
     if isinstance(error, TestbedError):

@@ -14,6 +14,11 @@ LogFormat = Literal["human", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+# What they say while they start is about GPUs that are not there; what guests log while they run
+# is in the event log.
+_NOISY = ("vllm", "torch._library.triton")
+
+
 def configure(level: LogLevel = "warning", log_format: LogFormat = "human") -> None:
     """Send every structlog logger of this process to stderr, from ``level`` up."""
     render = _render_json if log_format == "json" else _render_line
@@ -28,6 +33,8 @@ def configure(level: LogLevel = "warning", log_format: LogFormat = "human") -> N
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.CRITICAL)
 
 
 def _render_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from sim.errors import UsageError
+
 SCHEMA_VERSION = 1
 
 
@@ -20,6 +22,11 @@ class ExitCode(IntEnum):
     VIOLATION = 1
     BAD_USAGE = 2
     TESTBED_FAILED = 3
+    CANNOT_RUN = 125  # what git bisect takes for "skip this one"
+
+
+class CannotRunError(UsageError):
+    """There is nothing to judge, because what was to be replayed cannot run here."""
 
 
 # Declares the option for --help. Commands need not look at it: dispatch prints the outcome.

@@ -1,0 +1,172 @@
+"""The directory of a run: enough to run it again and to see whether it went the same way.
+
+``scenario.yaml`` is the whole scenario, ``events.jsonl`` the event log, and ``artifact.json``
+says what came of it and on which software. Nothing is overwritten unless asked for, and a
+directory that was edited is told from one that is as it was written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from sim.errors import UsageError
+from sim.identity import versions
+from sim.oracles import Violation
+from sim.run import RunResult
+from sim.scenario import Scenario, dumps, load
+
+SCHEMA_VERSION: Final = 1
+SCENARIO_FILE: Final = "scenario.yaml"
+ARTIFACT_FILE: Final = "artifact.json"
+EVENTS_FILE: Final = "events.jsonl"
+DEFAULT_PARENT: Final = "faultlab-runs"
+
+
+class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What ``artifact.json`` holds."""
+
+    schema_version: Literal[1] = SCHEMA_VERSION
+    verdict: Literal["pass", "violation"]
+    signature: list[str]
+    violations: list[Violation]
+    event_hash: str
+    scenario_digest: str
+    guest_digest: str
+    """Hash of the sources that ran as guests: connector, and vLLM's side of it."""
+    versions: dict[str, str]
+    command_line: list[str]
+    seal: str = ""
+    """Hash of everything else in this file, so that an edit is not taken for a fact."""
+
+    def sealed(self) -> Artifact:
+        """The artifact with the seal that belongs to its content."""
+        plain = msgspec.structs.replace(self, seal="")
+        digest = hashlib.blake2b(msgspec.json.encode(plain, order="sorted"), digest_size=16)
+        return msgspec.structs.replace(self, seal=digest.hexdigest())
+
+
+def make_artifact(scenario: Scenario, result: RunResult, command_line: Sequence[str]) -> Artifact:
+    """The artifact of a run of ``scenario`` on the software that is running now."""
+    outcome = result.outcome
+    return Artifact(
+        verdict=outcome.verdict,
+        signature=outcome.signature(),
+        violations=outcome.violations,
+        event_hash=outcome.event_hash,
+        scenario_digest=scenario.digest(),
+        guest_digest=result.guest_digest,
+        versions=versions(),
+        command_line=list(command_line),
+    ).sealed()
+
+
+def default_directory(scenario: Scenario, event_hash: str, parent: Path) -> Path:
+    """A directory below ``parent`` that does not exist yet, named after the run."""
+    connector = re.sub(r"[^\w.-]+", "-", scenario.connector)
+    name = f"{scenario.model}-{connector}-seed{scenario.seed}-{event_hash[:8]}"
+    path, number = parent / name, 1
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path
+
+
+def check_vacant(directory: Path, *, force: bool) -> None:
+    """UsageError when ``directory`` has content that writing an artifact could overwrite."""
+    if directory.exists() and not directory.is_dir():
+        raise UsageError(f"{directory}: is a file; --out takes a directory, new or empty")
+    if not force and directory.is_dir() and any(directory.iterdir()):
+        raise UsageError(
+            f"{directory}: is not empty; name another directory, or add --force to overwrite the "
+            "artifact in it"
+        )
+
+
+def write(
+    directory: Path,
+    scenario: Scenario,
+    result: RunResult,
+    *,
+    command_line: Sequence[str],
+    force: bool = False,
+) -> None:
+    """Write the artifact of a run; the last file written is the one that makes it valid.
+
+    Raises:
+        UsageError: the directory is in use and ``force`` is not set, or cannot be written.
+    """
+    check_vacant(directory, force=force)
+    document = msgspec.json.encode(make_artifact(scenario, result, command_line))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / ARTIFACT_FILE).unlink(missing_ok=True)
+        (directory / SCENARIO_FILE).write_text(dumps(scenario), encoding="utf-8")
+        with (directory / EVENTS_FILE).open("wb") as file:
+            result.log.write_jsonl(file)
+        (directory / ARTIFACT_FILE).write_bytes(msgspec.json.format(document, indent=2) + b"\n")
+    except OSError as error:
+        raise UsageError(
+            f"{directory}: the artifact cannot be written: {error.strerror}; name a directory "
+            "that can with --out"
+        ) from error
+
+
+def find(path: Path) -> Path:
+    """The artifact's directory, given itself or one of its files; UsageError if it is none."""
+    directory = path if path.is_dir() else path.parent
+    if not path.exists():
+        raise UsageError(f"{path}: does not exist; expected the directory of a run")
+    if not (directory / ARTIFACT_FILE).is_file():
+        raise UsageError(
+            f"{path}: has no {ARTIFACT_FILE}; expected the directory of a run (for a scenario "
+            "alone, use faultlab run)"
+        )
+    return directory
+
+
+def read(directory: Path) -> tuple[Scenario, Artifact]:
+    """What the artifact in ``directory`` says, once it is known to be as it was written.
+
+    Raises:
+        UsageError: a file is missing, unreadable, or was edited.
+    """
+    artifact = _decode(directory / ARTIFACT_FILE)
+    if artifact.sealed().seal != artifact.seal:
+        raise UsageError(
+            f"{directory / ARTIFACT_FILE}: was edited after it was written (its seal does not "
+            "fit); make a new one with faultlab run --out"
+        )
+    scenario = load(directory / SCENARIO_FILE)
+    if scenario.digest() != artifact.scenario_digest:
+        raise UsageError(
+            f"{directory / SCENARIO_FILE}: is not the scenario of this artifact (digest "
+            f"{scenario.digest()}, recorded {artifact.scenario_digest}); run it by itself with "
+            f"faultlab run {directory / SCENARIO_FILE}"
+        )
+    return scenario, artifact
+
+
+def read_events(directory: Path) -> list[dict[str, Any]] | None:
+    """The recorded events, or None if they are gone or no longer legible."""
+    try:
+        text = (directory / EVENTS_FILE).read_bytes()
+        return [msgspec.json.decode(line) for line in text.splitlines()]
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _decode(path: Path) -> Artifact:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Artifact)
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path}: is not an artifact of schema version {SCHEMA_VERSION}: {error}"
+        ) from error

@@ -1,0 +1,69 @@
+"""``faultlab models``: the models one can name, with the sizes of their caches."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from faults.cli.outcome import JsonFlag, Outcome
+from sim.model.presets import PRESETS, ModelPreset
+
+
+def command(json: JsonFlag = False) -> Outcome:
+    """List the models, each with the figures of its geometries.
+
+    \b
+    Examples:
+      faultlab models
+      faultlab run --model deepseek-mla --set geometry=real --requests 2 --set length_scale=0.05
+    """
+    models = [_describe(preset) for preset in PRESETS.values()]
+    return Outcome({"models": models}, partial(_render, models))
+
+
+def _describe(preset: ModelPreset) -> dict[str, Any]:
+    geometries = {
+        name: {
+            "layers": sizes.num_layers,
+            "kv_heads": sizes.num_kv_heads,
+            "head_size": sizes.head_size,
+            "bytes_per_token": float(preset.bytes_per_token(1, name)),
+        }
+        for name, sizes in preset.dimensions.items()
+    }
+    return {
+        "name": preset.name,
+        "summary": preset.summary,
+        "attention": preset.attention,
+        "block_size": preset.block_size,
+        "max_positions": preset.max_positions,
+        "dtype": preset.dtype,
+        "geometries": geometries,
+    }
+
+
+def _render(models: list[dict[str, Any]], console: Console) -> None:
+    table = Table(title="models")
+    table.add_column("model", no_wrap=True)
+    for heading in ("geometry", "layers", "KV heads", "head size", "bytes/token"):
+        table.add_column(heading)
+    for model in models:
+        for number, (name, sizes) in enumerate(model["geometries"].items()):
+            table.add_row(
+                "" if number else model["name"],
+                name,
+                str(sizes["layers"]),
+                str(sizes["kv_heads"]),
+                str(sizes["head_size"]),
+                f"{sizes['bytes_per_token']:g}",
+            )
+    console.print(table)
+    console.print("bytes/token: cache bytes of one token on one rank at TP 1", style="dim")
+    for model in models:
+        console.print(
+            f"[bold]{model['name']}[/]: {model['summary']}; "
+            f"blocks of {model['block_size']} tokens, {model['max_positions']:,} positions"
+        )

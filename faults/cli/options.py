@@ -1,0 +1,148 @@
+"""From the command line's options to a scenario: a file or a shipped name, and what goes on top."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sim.engine.connectors import get_connector
+from sim.errors import UsageError
+from sim.model.presets import get_preset
+from sim.router.options import Hold
+from sim.scenario import (
+    InlineWorkload,
+    Scenario,
+    TraceWorkload,
+    load,
+    with_settings,
+)
+
+SHIPPED = Path(__file__).parents[1] / "scenarios"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """What ``faultlab run`` was given; None and empty mean that the scenario decides."""
+
+    scenario: str | None = None
+    model: str | None = None
+    connector: str | None = None
+    overlay: Path | None = None
+    trace: Path | None = None
+    requests: int | None = None
+    holds: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    seed: int | None = None
+    check: str | None = None
+    perturb: bool = False
+    extra_config: str | None = None
+
+
+def build_scenario(options: RunOptions) -> Scenario:
+    """The scenario file with the options on top; ``--set`` comes last.
+
+    Raises:
+        UsageError: a file, name or value that does not exist or is not accepted.
+    """
+    scenario = Scenario() if options.scenario is None else find_scenario(options.scenario)
+    scenario = _with_workload(scenario, options.trace, options.requests)
+    scenario = _with_extra_config(scenario, options.extra_config)
+    scenario = _with_holds(scenario, options.holds)
+    return with_settings(with_settings(scenario, _named(options)), _pairs(options.settings))
+
+
+def find_scenario(name: str) -> Scenario:
+    """The scenario in the file ``name``, or the one that is shipped under that name."""
+    path, shipped = Path(name), SHIPPED / f"{name}.yaml"
+    if not path.exists() and path.name == name and shipped.is_file():
+        return load(shipped)
+    if not path.exists():
+        names = ", ".join(shipped_names())
+        raise UsageError(f"{name}: no such file, and no shipped scenario; shipped are: {names}")
+    return load(path)
+
+
+def shipped_names() -> list[str]:
+    """The names of the scenarios that come with faultlab."""
+    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+
+
+def _named(options: RunOptions) -> dict[str, str]:
+    """The options that are settings by another name, as YAML."""
+    if options.model is not None:
+        get_preset(options.model)
+    if options.connector is not None:
+        get_connector(options.connector)
+    overlay = None if options.overlay is None else str(options.overlay.resolve())
+    values: dict[str, Any] = {
+        "model": options.model,
+        "connector": options.connector,
+        "overlay": overlay,
+        "seed": options.seed,
+        "check": options.check,
+        "perturb": options.perturb or None,
+    }
+    return {key: json.dumps(value) for key, value in values.items() if value is not None}
+
+
+def _pairs(settings: Iterable[str]) -> dict[str, str]:
+    pairs = {}
+    for setting in settings:
+        key, equals, value = setting.partition("=")
+        if not equals or not key:
+            raise UsageError(f"--set {setting}: expected KEY=VALUE, such as tp_size=2")
+        pairs[key] = value
+    return pairs
+
+
+def _with_workload(scenario: Scenario, trace: Path | None, requests: int | None) -> Scenario:
+    workload = scenario.workload
+    if trace is not None:
+        path = str(trace.resolve())
+        workload = (
+            msgspec.structs.replace(workload, path=path, requests=None)
+            if isinstance(workload, TraceWorkload)
+            else TraceWorkload(path)
+        )
+    if requests is not None:
+        if isinstance(workload, InlineWorkload):
+            raise UsageError(
+                f"--requests {requests}: the scenario writes its requests out one by one; edit "
+                "the file, or give a --trace to take them from"
+            )
+        workload = msgspec.structs.replace(workload, requests=requests)
+    return msgspec.structs.replace(scenario, workload=workload)
+
+
+def _with_extra_config(scenario: Scenario, text: str | None) -> Scenario:
+    if text is None:
+        return scenario
+    try:
+        added = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"--extra-config {text}: is not JSON: {error}") from error
+    if not isinstance(added, dict):
+        raise UsageError(
+            f"--extra-config {text}: expected a JSON object, such as '{{\"transfer_timeout\": 5}}'"
+        )
+    return msgspec.structs.replace(scenario, extra_config={**scenario.extra_config, **added})
+
+
+def _with_holds(scenario: Scenario, texts: Iterable[str]) -> Scenario:
+    """A request that the scenario holds already is held for the time given here."""
+    holds = {hold.request: hold for hold in scenario.router.holds}
+    for text in texts:
+        request, equals, seconds = text.rpartition("=")
+        try:
+            if not equals or not request:
+                raise ValueError
+            holds[request] = Hold(request, float(seconds))
+        except ValueError:
+            raise UsageError(f"--hold {text}: expected REQUEST=SECONDS, such as req-3=65") from None
+    router = msgspec.structs.replace(scenario.router, holds=tuple(holds.values()))
+    return msgspec.structs.replace(scenario, router=router)

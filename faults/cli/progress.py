@@ -1,0 +1,83 @@
+"""A progress bar for one run: on stderr, for people, and only when it takes a while.
+
+It is drawn from inside the run, so it starts no thread and reads no clock that a run is denied.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from sim.probes import Probe, StepTimes
+from sim.run import TestBed
+from sim.stopwatch import wall_clock
+from sim.units import ns_to_seconds
+
+_APPEARS_AFTER_S = 2.0
+_REDRAWN_EVERY_S = 0.1
+
+
+class RunProgress(Probe):
+    """Counts requests that ended, and tells the virtual time."""
+
+    def __init__(self, console: Console) -> None:
+        self._progress = Progress(
+            TextColumn("running"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("requests, {task.fields[virtual_s]:.1f} s virtual"),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+            get_time=wall_clock,
+        )
+        self._bar = self._progress.add_task("", total=None, virtual_s=0.0)
+        self._next_s = wall_clock() + _APPEARS_AFTER_S
+        self._started = False
+        self._ended = 0
+
+    def watch(self, bed: TestBed) -> None:
+        """Count what ``bed`` serves."""
+        self._progress.update(self._bar, total=len(bed.requests))
+        bed.world.probes.add(self)
+
+    def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
+        self._ended += 1
+
+    def step_done(self, step: StepTimes) -> None:
+        now_s = wall_clock()
+        if now_s >= self._next_s:
+            self._next_s = now_s + _REDRAWN_EVERY_S
+            self._draw(ns_to_seconds(step.end_ns))
+
+    def _draw(self, virtual_s: float) -> None:
+        if not self._started:
+            self._started = True
+            self._progress.start()
+        self._progress.update(self._bar, completed=self._ended, virtual_s=virtual_s)
+        self._progress.refresh()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._started:
+            self._progress.stop()
+
+
+@contextmanager
+def run_progress() -> Iterator[Any]:
+    """A ``prepare`` for ``sim.run.run`` that shows progress, or None if nobody would see it."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    progress = RunProgress(Console(stderr=True))
+    try:
+        yield progress.watch
+    finally:
+        progress.close()

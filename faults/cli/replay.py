@@ -1,0 +1,120 @@
+"""``faultlab replay``: runs an artifact again and says whether it went the same way."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from faults import artifact
+from faults.artifact import Artifact
+from faults.cli.outcome import CannotRunError, ExitCode, JsonFlag, Outcome
+from faults.cli.progress import run_progress
+from faults.cli.run_summary import print_plain, render_run
+from faults.replay import Comparison, ReplayStatus, compare
+from sim.errors import UsageError
+from sim.run import RunResult, run
+from sim.scenario import Scenario, with_settings
+
+EXIT_CODES = {
+    ReplayStatus.REPRODUCED: ExitCode.VIOLATION,
+    ReplayStatus.SAME_PASS: ExitCode.OK,
+    ReplayStatus.PASSES_NOW: ExitCode.OK,
+    ReplayStatus.PASSES_DIFFERENTLY: ExitCode.OK,
+    ReplayStatus.FAILS_NOW: ExitCode.VIOLATION,
+    ReplayStatus.FAILS_DIFFERENTLY: ExitCode.VIOLATION,
+    ReplayStatus.FAILS_OTHERWISE: ExitCode.CANNOT_RUN,
+    ReplayStatus.NOT_REPRODUCED: ExitCode.TESTBED_FAILED,
+}
+
+
+def command(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE_OR_DIR", help="The directory of a run, or a file in it.")
+    ],
+    overlay: Annotated[
+        Path | None,
+        typer.Option(help="Run with the sources in this directory instead, such as a patch."),
+    ] = None,
+    json: JsonFlag = False,
+) -> Outcome:
+    """Run a recorded run again; compare what happens with what happened.
+
+    \b
+    Examples:
+      faultlab replay faultlab-runs/llama-moriio-seed0-3f2a9c01
+      faultlab replay runs/held --overlay ~/vllm
+      git bisect run faultlab replay ~/runs/held --overlay .
+
+    Exit code 0: passes now (or is the same run, and that passed); 1: reproduced, or fails in the
+    same kind of way; 125: cannot be run or judged (missing or edited files, a start that is
+    refused, another kind of failure), which git bisect skips; 3: went another way on the same
+    versions, so the testbed is at fault.
+    """
+    try:
+        directory = artifact.find(path)
+        scenario, recorded = artifact.read(directory)
+        if overlay is not None:
+            scenario = with_settings(scenario, {"overlay": f"'{overlay.resolve()}'"})
+        with run_progress() as prepare:
+            result = run(scenario, prepare=prepare)
+    except UsageError as error:
+        raise CannotRunError(str(error)) from error
+    comparison = compare(recorded, result, directory)
+    return Outcome(
+        document=_document(recorded, result, comparison),
+        render=partial(
+            _render,
+            scenario=scenario,
+            recorded=recorded,
+            result=result,
+            comparison=comparison,
+            directory=directory,
+        ),
+        exit_code=EXIT_CODES[comparison.status],
+    )
+
+
+def _document(recorded: Artifact, result: RunResult, comparison: Comparison) -> dict[str, Any]:
+    return {
+        "status": comparison.status.value,
+        "exit_code": int(EXIT_CODES[comparison.status]),
+        "differences": comparison.differences,
+        "first_divergence": comparison.first_divergence,
+        "recorded": {
+            "verdict": recorded.verdict,
+            "signature": recorded.signature,
+            "event_hash": recorded.event_hash,
+        },
+        "run": msgspec.to_builtins(result.outcome),
+    }
+
+
+def _render(
+    console: Console,
+    scenario: Scenario,
+    recorded: Artifact,
+    result: RunResult,
+    comparison: Comparison,
+    directory: Path,
+) -> None:
+    same = comparison.status in (ReplayStatus.REPRODUCED, ReplayStatus.SAME_PASS)
+    render_run(console, scenario, result, saved=None)
+    console.print()
+    print_plain(console, f"{comparison.status.value}: {directory}")
+    if same:
+        print_plain(console, f"  the event hash is the recorded one, {recorded.event_hash}")
+        return
+    print_plain(
+        console, f"  event hash: recorded {recorded.event_hash}, here {result.outcome.event_hash}"
+    )
+    was = ", ".join(recorded.signature) or "pass"
+    now = ", ".join(result.outcome.signature()) or "pass"
+    print_plain(console, f"  verdict: recorded {was}, here {now}")
+    for difference in comparison.differences:
+        print_plain(console, f"  other version: {difference}")
+    print_plain(console, f"  first difference: {comparison.first_divergence}")

@@ -1,0 +1,141 @@
+"""``faultlab run``: one run, from a scenario file, from options, or both."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import structlog
+import typer
+
+from faults import artifact
+from faults.cli.options import RunOptions, build_scenario
+from faults.cli.outcome import ExitCode, JsonFlag, Outcome
+from faults.cli.progress import run_progress
+from faults.cli.run_summary import render_run, replay_line
+from sim.errors import UsageError
+from sim.run import RunResult, run
+from sim.scenario import Scenario
+
+
+def command(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SCENARIO]",
+            help="A scenario file, or the name of a shipped one (late-hand-off).",
+        ),
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="The model (see faultlab models).")] = None,
+    connector: Annotated[
+        str | None,
+        typer.Option(help="A known connector (see faultlab connectors) or package.module:Class."),
+    ] = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option(help="A directory, such as a vLLM checkout, whose sources win."),
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="A Mooncake (JSON lines) or Azure (CSV) trace.")
+    ] = None,
+    requests: Annotated[
+        int | None,
+        typer.Option(min=1, help="The first N of the trace, or N generated ones."),
+    ] = None,
+    hold: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="REQUEST=SECONDS", help="Hold a request back between prefill and decode."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the scenario."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="The seed of everything random.")] = None,
+    check: Annotated[
+        Literal["incremental", "full"] | None,
+        typer.Option(help="Compare only what changed, or everything in every step."),
+    ] = None,
+    perturb: Annotated[
+        bool, typer.Option("--perturb", help="Draw the order of simultaneous events as well.")
+    ] = False,
+    extra_config: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help="Added to kv_connector_extra_config."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the artifact here, whatever the verdict.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite what --out names.")] = False,
+    json: JsonFlag = False,
+) -> Outcome:
+    """Run one scenario and judge it.
+
+    A failing run is always written to a directory, from which faultlab replay runs it again.
+
+    \b
+    Examples:
+      faultlab run late-hand-off
+      faultlab run --requests 60 --set length_scale=0.1
+      faultlab run my.yaml --seed 7 --hold req-3=65 --out runs/held
+      faultlab run --trace conversation.jsonl --requests 200 --set tp_size=2
+      faultlab run --connector my.package.connector:MyConnector --extra-config '{"port": 9}'
+
+    Exit code 0: no violation; 1: violation; 2: bad usage; 3: the testbed failed.
+    """
+    options = RunOptions(
+        scenario=scenario,
+        model=model,
+        connector=connector,
+        overlay=overlay,
+        trace=trace,
+        requests=requests,
+        holds=tuple(hold or ()),
+        settings=tuple(setting or ()),
+        seed=seed,
+        check=check,
+        perturb=perturb,
+        extra_config=extra_config,
+    )
+    if force and out is None:
+        raise UsageError("--force: overwrites what --out names, and there is no --out")
+    if out is not None:
+        artifact.check_vacant(out, force=force)
+    chosen = build_scenario(options)
+    with run_progress() as prepare:
+        result = run(chosen, prepare=prepare)
+    saved = _save(chosen, result, out, force=force)
+    if json and saved is not None:
+        structlog.get_logger().warning(f"replay with: {replay_line(saved)}")
+    return Outcome(
+        document=msgspec.to_builtins(result.outcome),
+        render=partial(render_run, scenario=chosen, result=result, saved=saved),
+        exit_code=ExitCode.OK if result.outcome.passed else ExitCode.VIOLATION,
+    )
+
+
+def _save(scenario: Scenario, result: RunResult, out: Path | None, *, force: bool) -> Path | None:
+    """Where the artifact is, or None if there is none."""
+    if out is not None:
+        artifact.write(out, scenario, result, command_line=sys.argv, force=force)
+        return out
+    return None if result.outcome.passed else save_unasked(scenario, result)
+
+
+def save_unasked(scenario: Scenario, result: RunResult) -> Path | None:
+    """Write the artifact below the current directory; None, and a warning, if that cannot be.
+
+    A directory that nobody asked for must not cost the verdict.
+    """
+    parent = Path(artifact.DEFAULT_PARENT)
+    directory = artifact.default_directory(scenario, result.outcome.event_hash, parent)
+    try:
+        artifact.write(directory, scenario, result, command_line=sys.argv)
+    except UsageError as error:
+        structlog.get_logger().warning(str(error))
+        return None
+    return directory

@@ -1,0 +1,114 @@
+"""The summary of a run for people: what ran, what came of it, what was found and how."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from faults.grouping import group
+from faults.story import Moment, tell
+from sim.outcome import Outcome
+from sim.run import RunResult
+from sim.scenario import Scenario
+from sim.units import ns_to_seconds
+
+_SHOWN_PER_ORACLE = 3
+
+
+def render_run(console: Console, scenario: Scenario, result: RunResult, saved: Path | None) -> None:
+    """Everything; after a violation that was saved, the last line is the command to replay it."""
+    outcome = result.outcome
+    _render_facts(console, scenario, outcome)
+    if not outcome.passed:
+        _render_violations(console, outcome)
+        _render_story(console, tell(result.log.records, outcome.violations))
+    if saved is not None:
+        console.print(f"\nwritten to {saved}", soft_wrap=True, markup=False, highlight=False)
+        print_plain(console, replay_line(saved))
+
+
+def replay_line(directory: Path) -> str:
+    """The command that runs an artifact again."""
+    return f"faultlab replay {shlex.quote(str(directory))}"
+
+
+def print_plain(console: Console, text: str) -> None:
+    """Print without wrapping or markup, so that a command can be copied as it stands."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def what_runs(scenario: Scenario) -> str:
+    """Model, geometry, connector and engines in one line."""
+    topology, engine = scenario.topology, scenario.engine
+    engines = (
+        "1 colocated engine"
+        if topology.colocated
+        else f"{topology.producers}P{topology.consumers}D with {scenario.connector}"
+    )
+    overlay = f", sources from {scenario.overlay}" if scenario.overlay else ""
+    return (
+        f"{scenario.model} ({scenario.geometry} geometry) on {engines}, TP {engine.tp_size}, "
+        f"{engine.executor}{overlay}"
+    )
+
+
+def speed(outcome: Outcome) -> str:
+    """Virtual against wall time."""
+    wall_s = max(outcome.wall_s, 1e-9)
+    return (
+        f"{outcome.virtual_s:.3f} s virtual in {outcome.wall_s:.2f} s wall "
+        f"({outcome.guest_s:.2f} s of it in vLLM and the connector): "
+        f"{outcome.virtual_s / wall_s:.1f} × real time, {1 / wall_s:.2f} runs/s"
+    )
+
+
+def requests_line(outcome: Outcome) -> str:
+    """Requests by outcome."""
+    counts = {k: v for k, v in outcome.requests.items() if k != "total" and v}
+    return f"{outcome.requests['total']}: " + ", ".join(f"{v} {k}" for k, v in counts.items())
+
+
+def _render_facts(console: Console, scenario: Scenario, outcome: Outcome) -> None:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row("ran", Text(what_runs(scenario)))
+    table.add_row("requests", Text(requests_line(outcome)))
+    table.add_row("time", Text(speed(outcome)))
+    table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
+    table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")
+    verdict = "[green]pass: no rule was broken[/]"
+    if not outcome.passed:
+        verdict = f"[bold red]violation: {', '.join(outcome.signature())}[/]"
+    table.add_row("verdict", verdict)
+    console.print(table)
+
+
+def _render_violations(console: Console, outcome: Outcome) -> None:
+    by_oracle: dict[str, list[str]] = {}
+    for finding in group(outcome.violations):
+        by_oracle.setdefault(finding.oracle, []).append(finding.sentence)
+    for oracle, sentences in by_oracle.items():
+        console.print(f"\n[bold red]{oracle}[/]")
+        for sentence in sentences[:_SHOWN_PER_ORACLE]:
+            console.print(Padding(Text(sentence), (0, 0, 0, 2)))
+        if len(sentences) > _SHOWN_PER_ORACLE:
+            print_plain(console, f"  and {len(sentences) - _SHOWN_PER_ORACLE} more like these")
+
+
+def _render_story(console: Console, moments: Sequence[Moment]) -> None:
+    if not moments:
+        return
+    console.print("\n[bold]how it came about[/]")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    for moment in moments:
+        table.add_row(f"{ns_to_seconds(moment.time_ns):.6f} s", Text(moment.text))
+    console.print(Padding(table, (0, 0, 0, 2)))

@@ -1,0 +1,62 @@
+"""``make demo``: a workload that passes, a real defect that is found, and its counterpart.
+
+Exit code 0 when everything went as announced, 3 when anything did not.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.rule import Rule
+
+from faults.cli.reexec import ReexecError, settle_process
+from sim.errors import TestbedError, UsageError
+
+if TYPE_CHECKING:
+    from faults.demo_acts import Act
+
+
+def main() -> int:
+    """Run the demonstration in this process, once its environment is settled."""
+    try:
+        settle_process()
+    except ReexecError as error:
+        print(f"faultlab demo: {error}", file=sys.stderr)
+        return 2
+    # Late on purpose: vLLM reads its environment when it is imported, and that takes seconds.
+    from faults.cli import logs  # noqa: PLC0415
+
+    logs.configure()
+    console = Console()
+    console.print("faultlab demo: loading vLLM (its scheduler and connector run for real) ...")
+    from faults.demo_acts import ACTS  # noqa: PLC0415
+
+    return show(ACTS, console)
+
+
+def show(acts: Sequence[Act], console: Console) -> int:
+    """Play the acts in order, up to the first that does not go as announced."""
+    for act in acts:
+        console.print(Rule(act.title, align="left"))
+        console.print(act.announcement)
+        objection = _play(act, console)
+        if objection is not None:
+            console.print(f"[bold red]NOT as announced:[/] {escape(objection)}")
+            return 3
+        console.print(f"[bold green]as announced:[/] {act.proof}\n")
+    return 0
+
+
+def _play(act: Act, console: Console) -> str | None:
+    try:
+        return act.play(console)
+    except (UsageError, TestbedError) as error:
+        return f"the run did not come to an end: {type(error).__name__}: {error}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

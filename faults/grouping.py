@@ -1,0 +1,79 @@
+"""Violations as people want to read them: one sentence for what is one finding.
+
+A wrong transfer shows in every layer and block that it touched. Oracles list the first few and
+count the rest; here they become one group with one sentence that says how far it reaches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sim.oracles import Violation
+from sim.oracles.words import block_list
+
+
+@dataclass(frozen=True)
+class FindingGroup:
+    """Violations of one rule, of one kind, about one request (or node)."""
+
+    oracle: str
+    violations: tuple[Violation, ...]
+
+    @property
+    def count(self) -> int:
+        """How many findings there were, those that no violation lists included."""
+        return sum(1 + int(v.evidence.get("not_listed", 0)) for v in self.violations)
+
+    @property
+    def sentence(self) -> str:
+        """What was found, and how far it reaches."""
+        first = self.violations[0]
+        extent = first.evidence.get("extent")
+        if self.count > 1 and extent:
+            return _reach(first, extent)
+        more = f" ({self.count - 1} more like this)" if self.count > 1 else ""
+        return first.detail + more
+
+
+def group(violations: Iterable[Violation]) -> list[FindingGroup]:
+    """The violations in groups, in order of each group's first."""
+    groups: dict[tuple[Any, ...], list[Violation]] = {}
+    for v in violations:
+        groups.setdefault((v.oracle, v.node, v.request_id, v.evidence.get("kind")), []).append(v)
+    return [FindingGroup(key[0], tuple(members)) for key, members in groups.items()]
+
+
+def _reach(first: Violation, extent: dict[str, Any]) -> str:
+    low, high = extent["tokens"]
+    ranks = extent["ranks"]
+    where = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {_listed(ranks)}"
+    sentence = (
+        f"{first.node} {where} read wrong bytes for {first.request_id}: "
+        f"{_layers(extent['layers'])}, {block_list(extent['block_ids'])}, tokens {low}-{high}"
+    )
+    if extent["owners"]:
+        sentence += f"; found the bytes of {_listed(extent['owners'])}"
+    if extent["source_block_ids"]:
+        sentence += (
+            f", copied from {block_list(extent['source_block_ids'])} of "
+            f"{_listed(extent['source_nodes'])}"
+        )
+    return "; ".join([sentence, *_let_go(first)])
+
+
+def _layers(layers: Sequence[str]) -> str:
+    if len(layers) == 1:
+        return f"layer {layers[0]}"
+    return f"{len(layers)} layers ({layers[0]} to {layers[-1]})"
+
+
+def _let_go(first: Violation) -> list[str]:
+    """When the source gave the blocks up, which every finding of the group has in common."""
+    return [link for link in first.evidence["chain"] if " let go of the blocks of " in link]
+
+
+def _listed(items: Sequence[Any], limit: int = 4) -> str:
+    shown = ", ".join(str(item) for item in items[:limit])
+    return f"{shown} and {len(items) - limit} more" if len(items) > limit else shown

@@ -1,0 +1,89 @@
+"""Runs an artifact again and judges how the new run compares with the recorded one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from faults.artifact import EVENTS_FILE, Artifact, read_events
+from sim.identity import differences
+from sim.kernel.log import Record
+from sim.run import RunResult
+
+_GONE = {"kind": "nothing more"}
+
+
+class ReplayStatus(StrEnum):
+    """How a replay went."""
+
+    REPRODUCED = "reproduced"
+    SAME_PASS = "same run, passes"
+    PASSES_NOW = "passes now"
+    PASSES_DIFFERENTLY = "passes, but not in the same way"
+    FAILS_NOW = "fails now"
+    FAILS_DIFFERENTLY = "fails differently, in the same kind of way"
+    FAILS_OTHERWISE = "fails in another way"
+    NOT_REPRODUCED = "did not reproduce on the same versions"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A status, why, and what differs between then and now, as sentences."""
+
+    status: ReplayStatus
+    differences: list[str] = field(default_factory=list)
+    first_divergence: str | None = None
+
+
+def compare(artifact: Artifact, result: RunResult, directory: Path) -> Comparison:
+    """``result`` is a new run of the artifact's scenario; ``directory`` holds the old events."""
+    outcome = result.outcome
+    if outcome.event_hash == artifact.event_hash:
+        return Comparison(ReplayStatus.SAME_PASS if outcome.passed else ReplayStatus.REPRODUCED)
+    changed = differences(artifact.versions)
+    if result.guest_digest != artifact.guest_digest:
+        changed.append(
+            f"sources under test: recorded with {artifact.guest_digest}, here {result.guest_digest}"
+        )
+    return Comparison(
+        _status(artifact, result, versions_differ=bool(changed)),
+        changed,
+        first_divergence(read_events(directory), result.log.records),
+    )
+
+
+def _status(artifact: Artifact, result: RunResult, *, versions_differ: bool) -> ReplayStatus:
+    outcome = result.outcome
+    if not versions_differ:
+        return ReplayStatus.NOT_REPRODUCED
+    if outcome.passed:
+        failed_then = artifact.verdict == "violation"
+        return ReplayStatus.PASSES_NOW if failed_then else ReplayStatus.PASSES_DIFFERENTLY
+    if artifact.verdict == "pass":
+        return ReplayStatus.FAILS_NOW
+    same_kind = outcome.signature() == artifact.signature
+    return ReplayStatus.FAILS_DIFFERENTLY if same_kind else ReplayStatus.FAILS_OTHERWISE
+
+
+def first_divergence(recorded: Sequence[dict[str, Any]] | None, records: Sequence[Record]) -> str:
+    """Where two histories part, in words."""
+    if recorded is None:
+        return f"the recorded events are not there to compare ({EVENTS_FILE} is gone or damaged)"
+    now = (msgspec.to_builtins(record.as_dict()) for record in records)
+    for number, (then, here) in enumerate(zip_longest(recorded, now, fillvalue=_GONE), start=1):
+        if then != here:
+            return f"event {number}: recorded {_shown(then)}; here {_shown(here)}"
+    return "all records are equal; what differs is the order in which tasks ran"
+
+
+def _shown(event: dict[str, Any]) -> str:
+    details = {k: v for k, v in event.items() if k not in ("t_ns", "actor", "kind")}
+    when = f" at {event['t_ns'] / 1e9:.9f} s in {event['actor']}" if "t_ns" in event else ""
+    text = f"{event['kind']}{when}"
+    return f"{text} {msgspec.json.encode(details).decode()[:200]}" if details else text
