@@ -79,10 +79,7 @@ def _protection_error(queue_pair: QueuePair, chain: WorkRequestChain) -> Complet
 
 def _remote_region(queue_pair: QueuePair, chain: WorkRequestChain) -> MemoryRegion | None:
     assert queue_pair.peer is not None
-    region = queue_pair.peer.device.region(chain.remote.key)
-    if region is None or (region.address, region.size) != (chain.remote.address, chain.remote.size):
-        return None
-    return region
+    return queue_pair.peer.device.region(chain.remote.key)
 
 
 def _later(

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from sim.fabric.nic import Direction
 from sim.kernel import Kernel
 
+_ROUNDING = 1e-6  # of a nanosecond: what floating point adds to an exact quotient
+
 
 class Flow:
     """``remaining`` bytes from one NIC to another; ``done`` is called when none is left."""
@@ -78,7 +80,7 @@ class Links:
         flow.rate = rate
         flow.version += 1
         if rate > 0:
-            left_ns = math.ceil(flow.remaining / rate)
+            left_ns = max(0, math.ceil(flow.remaining / rate - _ROUNDING))
             self._kernel.call_later(left_ns, self._finished, flow, flow.version)
 
     def _finished(self, flow: Flow, version: int) -> None:

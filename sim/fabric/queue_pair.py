@@ -95,7 +95,7 @@ class QueuePair:
             self._send_next()
 
     def _send_next(self) -> None:
-        if not self._waiting or not self.device.alive:
+        if not self._waiting:
             return
         if not self.reachable:
             self._begin_stall()
@@ -123,8 +123,6 @@ class QueuePair:
     def _sent(self) -> None:
         chain, self._sending, self._flow = self._sending, None, None
         assert chain is not None
-        if not self.device.alive:
-            return
         kernel = self.fabric.kernel
         due = max(kernel.now_ns + landing_delay_ns(self, chain), self._landing_due_ns)
         self._landing_due_ns = due
@@ -133,9 +131,7 @@ class QueuePair:
         self._send_next()
 
     def _land_next(self) -> None:
-        if not self._landing or not self.device.alive:
-            return
-        if self._landing[0][0] > self.fabric.kernel.now_ns:
+        if not self._landing or self._landing[0][0] > self.fabric.kernel.now_ns:
             return  # the event belonged to a chain that had to be sent again
         if self.reachable:
             execute(self, self._landing.popleft()[1])
@@ -166,6 +162,7 @@ class QueuePair:
             self._sending = self._flow = None
         self._waiting.extendleft(chain for _due, chain in reversed(self._landing))
         self._landing.clear()
+        self._landing_due_ns = 0
 
     def path_restored(self) -> None:
         """The next repetition, one acknowledgement time-out after another, gets through."""
@@ -183,7 +180,7 @@ class QueuePair:
             self._send_next()
 
     def _give_up(self, stall: int) -> None:
-        if stall == self._stall and self._stalled_since_ns is not None and self.device.alive:
+        if stall == self._stall and self._stalled_since_ns is not None:
             self.fail_chain(self._waiting.popleft(), 0, CompletionStatus.RETRY_EXC)
 
     # ------------------------------------------------------------ completing
@@ -262,6 +259,5 @@ class QueuePair:
         if not self._completing:
             return
         completion = self._completing.popleft()
-        if self.device.alive:
-            self.fabric.record("completion", completion.chain, self, status=completion.status.name)
-            self.device.notify(completion)
+        self.fabric.record("completion", completion.chain, self, status=completion.status.name)
+        self.device.notify(completion)

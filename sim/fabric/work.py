@@ -99,7 +99,6 @@ class RemoteRegion:
     """What an initiator knows of a target's memory region; stale when the target restarted."""
 
     key: int
-    address: int
     size: int
 
 

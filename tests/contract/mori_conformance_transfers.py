@@ -261,6 +261,16 @@ def deregistering_breaks_what_uses_the_memory(arm: Arm) -> None:
 
 
 @case("2.3")
+def transfers_without_sessions_register_again(arm: Arm) -> None:
+    """Deregistering drops the session that such calls had cached."""
+    pair = arm.pair()
+    engine, here, there = pair.initiator, pair.local_desc, pair.remote_desc
+    assert _finished(engine.write(here, 0, there, 0, 64, 0)).Succeeded()
+    engine.deregister_memory(here)
+    assert _finished(engine.write(here, 0, there, 0, 64, 1)).Succeeded()
+
+
+@case("2.3")
 def two_registrations_of_one_address(arm: Arm) -> None:
     """Deregistering the second descriptor breaks the session of the first."""
     pair = arm.pair()

@@ -98,7 +98,7 @@ class FabricWorld:
             Operation.READ if read else Operation.WRITE,
             Segments(offsets, offsets, columns, np.arange(len(sizes))),
             self.regions[queue_pair.device.key],
-            RemoteRegion(remote.key, remote.address, remote.size),
+            RemoteRegion(remote.key, remote.size),
             transfer_uid=0,
             context=None,
             signaled=signaled,

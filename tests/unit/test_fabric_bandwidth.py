@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from fabric_world import FabricWorld
@@ -107,3 +108,18 @@ def test_small_work_requests_are_limited_by_their_number(kernel: Kernel) -> None
     world.post(world.connect(), [10] * 100)
     kernel.run()
     assert [time for time, _ in world.landings.seen] == [3000]
+
+
+def test_rates_change_for_those_who_share_through_others(kernel: Kernel) -> None:
+    """Two writers crowd d's first peer, so d's transfer there slows and the other one speeds up."""
+    world = FabricWorld(kernel, PLAIN)
+    for name in ("p2", "x", "y"):
+        world.add_machine(name)
+    world.post(world.connect("d", "p"), [10_000], read=False)
+    world.post(world.connect("d", "p2"), [10_000], read=False)
+    for name in ("x", "y"):
+        kernel.call_later(100, partial(world.post, read=False), world.connect(name, "p"), [30_000])
+    kernel.run()
+    # The other one: 500 bytes at 5 a nanosecond, then 9,500 at 10 - 10/3.
+    times = {landing.target: time for time, landing in world.landings.seen}
+    assert times["p2"] == 100 + 1425

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from sim.errors import UnsupportedByFacade, UsageError
-from sim.fabric import ControlItem, Fabric, PostItem, RegistrationItem, SessionItem
+from sim.fabric import CompletionItem, ControlItem, Fabric, PostItem, RegistrationItem, SessionItem
 from sim.fabric.mori_io import make
 from sim.kernel import Kernel, Node, Process, ProcessState, Seed
 from sim.units import SECOND
@@ -195,3 +195,69 @@ def test_each_engine_of_a_machine_has_its_own_nic(world: World) -> None:
     process = world.processes["p"]
     opened = [world.fabric.open_device(process, key, print) for key in ("a", "b", "a", "c")]
     assert [device.nic.index for device in opened] == [0, 1, 0, 2]
+
+
+def test_sessions_share_what_the_control_plane_told(world: World) -> None:
+    """One exchange for the queue pair and one for the memory, however many sessions."""
+
+    def body(engine: Any, here: Any, there: Any) -> None:
+        for _ in range(3):
+            engine.create_session(here, there)
+
+    world.run(body)
+    asked = [r.fields["request"] for r in world.kernel.log.records if "exchange" in r.kind]
+    assert asked == ["register-endpoint", "ask-memory-region"]
+
+
+def test_an_event_while_a_call_waits_for_room_rejects_it(world: World) -> None:
+    """The room that the flushed transfers give back is no use any more."""
+    world.fabric.verdicts.add(Always(CompletionItem, Drop()))
+
+    def body(engine: Any, here: Any, there: Any) -> str:
+        session = engine.create_session(here, there)
+        session.batch_write([0, 128], [0, 128], [8, 8], 0)
+        device = engine._backend.device
+        (queue_pair,) = device.queue_pairs
+        queue_pair.send_queue.limit = 3
+        kernel = world.kernel
+        kernel.call_later(SECOND, world.fabric.raise_event, device, "QP_FATAL", queue_pair)
+        kernel.call_later(2 * SECOND, queue_pair.send_queue.give_back, 2)
+        return session.batch_write([0, 128], [0, 128], [8, 8], 1).Message()
+
+    text = "endpoint was failed by a fatal verbs async event; submission rejected"
+    assert world.run(body) == text
+
+
+def test_converting_lists_holds_the_gil(world: World) -> None:
+    """While thousands of numbers are copied no other thread of the process runs."""
+    ticks: list[int] = []
+
+    def tick() -> None:
+        for _ in range(100):
+            ticks.append(world.kernel.now_ns)
+            world.kernel.sleep(10_000)
+
+    def body(engine: Any, here: Any, there: Any) -> int:
+        session = engine.create_session(here, there)
+        world.kernel.spawn(world.processes["d"], tick, name="ticker")
+        began = world.kernel.now_ns
+        session.batch_write([0] * 8192, [0] * 8192, [1] * 8192, 0)
+        return began
+
+    began = world.run(body)
+    assert [t for t in ticks if began < t < began + 819_200] == []
+    assert len(ticks) == 100
+
+
+def test_repeated_port_failures_are_folded(world: World) -> None:
+    """Until the port has been up again."""
+
+    def body(engine: Any, _here: Any, _there: Any) -> list[bool]:
+        popped = []
+        for name in ("PORT_ERR", "PORT_ERR", "PORT_ACTIVE", "PORT_ERR"):
+            world.fabric.raise_event(engine._backend.device, name)
+            world.kernel.sleep(10)
+            popped.append(engine.pop_peer_failure() is not None)
+        return popped
+
+    assert world.run(body) == [True, False, False, True]

@@ -313,3 +313,70 @@ def test_delivering_is_the_default(world: FabricWorld, kernel: Kernel) -> None:
     world.post(world.connect(), [100])
     kernel.run()
     assert world.statuses() == ["SUCCESS"]
+
+
+def test_what_is_sent_again_keeps_its_fate(world: FabricWorld, kernel: Kernel) -> None:
+    """A chain delayed once is delayed once more after an interruption, not landed early."""
+    queue_pair = world.connect()
+    world.post(queue_pair, [100])
+    world.post(queue_pair, [100], at=200)
+    rule = Answer(WorkRequestItem, Delay(100 * MS))
+    kernel.call_later(40, world.fabric.verdicts.add, rule)  # the first has left the wire by then
+    kernel.call_later(1000, world.fabric.cut, "p", "d")
+    kernel.call_later(MS, world.fabric.heal, "p", "d")
+    kernel.run()
+    first_ns, second_ns = (time for time, _landing in world.landings.seen)
+    assert CX7.ack_timeout_ns < first_ns < CX7.ack_timeout_ns + MS
+    assert second_ns > CX7.ack_timeout_ns + 100 * MS
+    assert world.statuses() == ["SUCCESS", "SUCCESS"]
+
+
+def test_completions_of_a_queue_pair_stay_in_order(world: FabricWorld, kernel: Kernel) -> None:
+    """One that is late holds up the next."""
+    queue_pair = world.connect()
+    _answer(world, CompletionItem, Delay(MS))
+    chains = [world.post(queue_pair, [100]) for _ in range(2)]
+    kernel.run()
+    assert [completion.chain for _time, completion in world.completions] == chains
+    assert world.completions[0][0] > MS
+
+
+def test_sending_before_the_other_end_is_ready_only_costs_a_repetition(
+    world: FabricWorld, kernel: Kernel
+) -> None:
+    """The end that accepts a connection is ready before the one that asked for it."""
+    asking = world.devices["d"].create_queue_pair(8192)
+    accepting = world.devices["p"].create_queue_pair(8192)
+    accepting.connect(asking)
+    world.post(accepting, [100])
+    kernel.call_later(MS, asking.connect, accepting)
+    kernel.run()
+    assert world.statuses() == ["SUCCESS"]
+    assert world.completions[0][0] > CX7.ack_timeout_ns
+
+
+@pytest.mark.parametrize("verdict", [LandLate(SECOND), Duplicate(SECOND)])
+def test_a_second_landing_needs_both_ends(
+    world: FabricWorld, kernel: Kernel, verdict: Verdict
+) -> None:
+    """A process that crashed in between takes its queue pairs along."""
+    _answer(world, WorkRequestItem, verdict)
+    world.post(world.connect(), [100])
+    kernel.run(until_ns=MS)
+    landed = len(world.landings.seen)
+    kernel.crash(world.devices["p"].process)
+    kernel.run()
+    assert len(world.landings.seen) == landed
+
+
+def test_the_completion_thread_needs_no_gil(world: FabricWorld, kernel: Kernel) -> None:
+    """A sibling that blocks with the GIL does not keep completions from being reaped."""
+
+    def hold() -> None:
+        with kernel.gil_held():
+            kernel.sleep(SECOND)
+
+    kernel.spawn(world.devices["d"].process, hold, name="holder")
+    kernel.call_later(MS, world.post, world.connect(), [100])
+    kernel.run()
+    assert world.completions[0][0] < 2 * MS

@@ -149,7 +149,7 @@ class RdmaBackend:
         if memory_id not in self._memory:
             return None
         region = self.region(self._memory[memory_id][0])
-        return RemoteRegion(region.key, region.address, region.size)
+        return RemoteRegion(region.key, region.size)
 
     def _ask(self, engine: EngineDesc, kind: str, answer: Any) -> Any:
         server = self.fabric.control_plane.server(engine.host, engine.port)
