@@ -141,6 +141,7 @@ class TestBed:
         quiet_ns = seconds_to_ns(self.scenario.quiet_phase_s)
         if not quiet_ns:
             return
+        self._restart_crashed()
         for probe in self.world.probes:
             probe.quiet_phase_began()
         self.router.submit(self._epilogue())
@@ -149,6 +150,14 @@ class TestBed:
             return
         while self.kernel.now_ns < end_ns and not self.at_rest():
             self._run_until(None, min(end_ns, self.kernel.now_ns + _AT_REST_POLL_NS))
+
+    def _restart_crashed(self) -> None:
+        """Engines that died by themselves stay dead; those that were killed come back."""
+        for engine in self.engines:
+            if engine.was_crashed:
+                engine.restart()
+        for engine in self.engines:
+            self._run_until(engine.ready, self.kernel.now_ns + _START_UP_LIMIT_NS)
 
     def _run_until_done(self, limit_ns: int) -> bool:
         return self._run_until(self.router.done, limit_ns)
@@ -253,7 +262,13 @@ class TestBed:
             blocks=BlockHistory(self.kernel, self.world.memory_map.locate),
             expected_tokens=self._expected_tokens,
             requested_tokens=lambda request_id: self._specs[request_id].max_tokens,
+            parameters={"bounded-waiting": self._waiting_limits()},
         )
+
+    def _waiting_limits(self) -> dict[str, float]:
+        """The transfer time-out that the connector was given, under its usual name."""
+        given = self.scenario.extra_config.get("transfer_timeout")
+        return {} if given is None else {"transfer_timeout_s": float(given)}
 
     def _expected_tokens(self, request_id: str, count: int) -> Sequence[int]:
         prompt = prompt_token_ids(self._specs[request_id], vocab_size=self.world.vocab_size)

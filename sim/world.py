@@ -27,6 +27,7 @@ from sim.guest.shared_clock import virtual_clock_in_shared_modules
 from sim.guest.shared_globals import SharedGlobals
 from sim.guest.sources import GuestSources
 from sim.kernel import Kernel, Node, Process, Seed
+from sim.model.arena import Arena
 from sim.network import Network
 from sim.probes import Probes
 from sim.units import US
@@ -63,6 +64,7 @@ class World:
             self.kernel, self.network, self.fabric, self._run_side_program
         )
         self.sources = GuestSources(overlay)
+        self.arena = Arena()
         self.memory_map = MemoryMap()
         self.probes = Probes()
         self.probes.add(LandingWatch(self.memory_map))
@@ -79,11 +81,13 @@ class World:
         """The real world is fenced off inside; everything shared is put back afterwards."""
         with ExitStack() as stack:
             stack.enter_context(virtual_clock_in_shared_modules(self.kernel, self.facades["time"]))
+            stack.callback(self.arena.release)
             stack.callback(self._forget_guests)
             stack.callback(self._globals.restore)
             stack.enter_context(fence(self.kernel))
             stack.enter_context(GuestLog(self.kernel).attached())
             stack.enter_context(self.kernel.running())
+            stack.callback(self._silence_guests)
             yield self
 
     def add_node(self, name: str) -> Node:
@@ -121,6 +125,10 @@ class World:
     def _run_side_program(self, program: SideProgram) -> None:
         parent: GuestProcess = program.parent.resources["guest"]
         parent.importer.run_script(program.script)
+
+    def _silence_guests(self) -> None:
+        for guest in self._guests:
+            guest.importer.silence_finalizers()
 
     def _forget_guests(self) -> None:
         for guest in self._guests:

@@ -65,6 +65,7 @@ class Engine:
         self.connector = connector
         self.incarnation = 0
         self.alive = False
+        self.was_crashed = False
         self.on_output: OnOutput | None = None
         self.loop: EngineLoop | None = None
         self.core: GuestProcess
@@ -78,6 +79,7 @@ class Engine:
     def start(self) -> None:
         """Start the engine core's process; requests may be added at once, they wait."""
         self.alive = True
+        self.was_crashed = False
         self.loop = None
         self.workers = []
         self.processes = []
@@ -111,6 +113,7 @@ class Engine:
 
     def _die(self, reason: str, *, injected: bool) -> None:
         self.alive = False
+        self.was_crashed = injected
         self.kernel.record("engine-died", node=self.name, reason=reason, injected=injected)
         for guest in self.processes:
             self.kernel.crash(guest.process)
@@ -146,9 +149,7 @@ class Engine:
         # abort must not overtake the request it is about.
         inbox, on_the_way = self._inbox, self._on_the_way
         on_the_way.append((kind, message))
-        self.kernel.call_later(
-            _FRONT_END_LATENCY_NS, lambda: inbox.put(on_the_way.popleft())
-        )
+        self.kernel.call_later(_FRONT_END_LATENCY_NS, lambda: inbox.put(on_the_way.popleft()))
 
     def _input_loop(self, loop: EngineLoop) -> None:
         """What vLLM's input thread does between the socket and the loop's queue."""

@@ -75,7 +75,9 @@ class Worker:
         cache_config.cache_hit_alignment_tokens = config.cache_hit_alignment_tokens
         with set_current_vllm_config(self.vllm_config):
             ensure_kv_transfer_initialized(self.vllm_config, config)
-            caches = KVCaches.allocate(config, str(cache_config.kv_cache_layout))
+            caches = KVCaches.allocate(
+                config, str(cache_config.kv_cache_layout), self.engine.world.arena
+            )
             self.memory = RankMemory(caches, config.num_blocks)
             self.engine.watch_memory(self)
             hooks = self.guest.load(HOOKS_MODULE)

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from vllm.logger import _print_error_once, _print_info_once, _print_warning_once
+
 from sim.guest.imports import GUEST_ROOT
 from sim.kernel import Kernel
 
@@ -39,6 +41,9 @@ class GuestLog(logging.Handler):
     @contextmanager
     def attached(self) -> Iterator[None]:
         """Receive what loggers of guest modules say, and keep it off the console."""
+        # "Once" is once in the life of an interpreter; here it has to be once in a run.
+        for remembered in (_print_info_once, _print_warning_once, _print_error_once):
+            remembered.cache_clear()
         logger = logging.getLogger(GUEST_ROOT)
         logger.addHandler(self)
         logger.setLevel(logging.WARNING)

@@ -7,12 +7,12 @@ is asked of `sim.model.footprint`.
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from sim.errors import TestbedError
+from sim.model.arena import Arena
 from sim.model.content import Bytes
 from sim.model.environment import prepare_environment
 from sim.model.footprint import Footprint, LayerView
@@ -46,9 +46,9 @@ class KVCaches:
     _slots: Mapping[str, Bytes]
 
     @classmethod
-    def allocate(cls, config: KVCacheConfig, layout: str) -> KVCaches:
-        """Zeroed memory for `config`, viewed in the layout of that name."""
-        supply = _SupplyBacking()
+    def allocate(cls, config: KVCacheConfig, layout: str, arena: Arena) -> KVCaches:
+        """Zeroed memory for `config` out of `arena`, viewed in the layout of that name."""
+        supply = _SupplyBacking(arena)
         with supply:
             views = allocate_kv_cache(config, torch.device("cpu"), KVCacheLayout[layout])
         if supply.backing is None:
@@ -108,8 +108,9 @@ class _SupplyBacking(TorchFunctionMode):
     vLLM pads to whole pages on ROCm only, and torch's CPU memory is not page-aligned.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, arena: Arena) -> None:
         super().__init__()
+        self._arena = arena
         self.backing: torch.Tensor | None = None
 
     def __torch_function__(
@@ -123,11 +124,6 @@ class _SupplyBacking(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         if self.backing is not None:
             raise TestbedError("vLLM allocated its KV cache in more than one piece")
-        self.backing = _page_aligned_zeros(args[0])
+        padded = -(-args[0] // PAGE_SIZE) * PAGE_SIZE
+        self.backing = torch.frombuffer(self._arena.allocate(padded), dtype=torch.int8)
         return self.backing
-
-
-def _page_aligned_zeros(size: int) -> torch.Tensor:
-    padded = -(-size // PAGE_SIZE) * PAGE_SIZE
-    # The pages are zero, and cost memory only once they are written to.
-    return torch.frombuffer(mmap.mmap(-1, padded), dtype=torch.int8)

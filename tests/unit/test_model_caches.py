@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kv_planning import KVCacheLayout, plan_preset, plan_specs
 
+from sim.model.arena import Arena
 from sim.model.caches import PAGE_SIZE, KVCaches
 from sim.model.config import build_vllm_config
 from sim.model.presets import PRESETS, get_preset
@@ -31,7 +32,7 @@ def allocate(name: str, layout: str, tp_size: int = 1) -> KVCaches:
             name, tp_size=tp_size, layout=layout, num_blocks=NUM_BLOCKS
         )
     assert resolved.name == layout
-    return KVCaches.allocate(workers[0], resolved.name)
+    return KVCaches.allocate(workers[0], resolved.name, Arena())
 
 
 def packed_specs() -> dict[str, Any]:

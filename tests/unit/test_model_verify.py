@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kv_planning import KVCacheLayout, plan_preset
 
+from sim.model.arena import Arena
 from sim.model.caches import KVCaches
 from sim.model.content import EntrySalts, entry_bytes, entry_salts
 from sim.model.presets import get_preset
@@ -166,7 +167,7 @@ def test_a_cache_written_through_its_slots_is_right_in_every_layout(
 ) -> None:
     """Writing one layer never disturbs another, and a damaged block is found where it is."""
     workers, _, _ = plan_preset(name, tp_size=tp_size, layout=layout)
-    caches = KVCaches.allocate(workers[0], layout)
+    caches = KVCaches.allocate(workers[0], layout, Arena())
     preset = get_preset(name)
     block_size = preset.block_size
     heads = preset.kv_heads_of_rank(tp_size, 0)
