@@ -71,6 +71,18 @@ class Footprint:
         rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *parts])
         return Touched(*rows.T)
 
+    def parts(
+        self, layer_index: Integers, block_id: Integers
+    ) -> tuple[Integers, Integers, Integers]:
+        """The bytes of blocks of layers, given as parallel arrays.
+
+        Returns:
+            For each contiguous run of bytes, the index of its block in the arguments (ascending),
+            its offset, and its size.
+        """
+        index, run = np.nonzero(layer_index[:, None] == self._layer)
+        return index, self._start[run] + block_id[index] * self._stride[run], self._length[run]
+
     def _touched_part(self, starts: Integers, lengths: Integers, first_index: int) -> Integers:
         begin, end = starts[:, None], (starts + lengths)[:, None]
         # Block b touches if its run at start + b * stride ends after begin and begins before end.

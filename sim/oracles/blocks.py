@@ -85,18 +85,11 @@ class NodeBlocks:
     def free(self, request_id: str, now_ns: int) -> None:
         ids = self.held_by(request_id)
         self._held.pop(request_id, None)
-        self._forget_leg(request_id)
         self.holders[ids] -= 1
         owned = ids[self.owner[ids] == self.number_of(request_id)]
         owned = owned[self.let_go_ns[owned] == _STILL_HELD]
         self.let_go_ns[owned] = now_ns
         self.freed_ns[request_id] = now_ns
-
-    def _forget_leg(self, request_id: str) -> None:
-        legs = self._legs.get(logical_id(request_id), {})
-        legs.pop(request_id, None)
-        if not legs:
-            self._legs.pop(logical_id(request_id), None)
 
     def held_by(self, request_id: str) -> Integers:
         """The blocks that a request holds."""

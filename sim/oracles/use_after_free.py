@@ -3,19 +3,18 @@
 A stale read, of a source block that the request's own leg does not hold when the bytes land, is
 a violation once a forward pass uses what it brought; if it is discarded it only counts. A write
 is one at once: into a block whose owner let go of it after the operation was posted, or into a
-block that another request has already read there, if it changes it. A write that lands the
+shared block that somebody has already read, if it changes it. A write that lands the
 bytes that were there already changes nothing, so it makes nothing stale.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from sim.fabric.memory import Bytes, gather
-from sim.model.footprint import Integers
+from sim.model.footprint import Footprint, Integers
 from sim.model.verify import Flags
 from sim.oracles.base import Oracle, OracleContext
 from sim.oracles.blocks import NULL_BLOCK, NodeBlocks
@@ -24,17 +23,49 @@ from sim.oracles.taint import StaleTransfer, Taint, TaintedBlocks
 from sim.oracles.words import block_list, seconds
 from sim.request_ids import logical_id
 
+_NOTHING = np.empty(0, dtype=np.int64)
 
-@dataclass(frozen=True, eq=False)
+
+class _Rank:
+    """What is kept of one rank of an engine."""
+
+    def __init__(self, memory: Any, num_blocks: int) -> None:
+        self.footprint: Footprint = memory.caches.footprint()
+        self.bytes: Bytes = memory.caches.backing.numpy().view(np.uint8)
+        self.tainted = TaintedBlocks(memory.versions)
+        self.read: Integers = np.zeros(num_blocks, dtype=np.int64)
+        """By block, the generation in which a forward pass last read it."""
+
+
 class _Suspicion:
-    """What has to be compared when the bytes are there: parts of one landing."""
+    """What has to be compared when the bytes are there: some blocks of one landing.
 
-    landed: LandedBlocks
-    stale: Pairs
-    shared: Integers
-    """Destination blocks that another request has read."""
-    segments: Integers
-    before: Bytes
+    ``stale`` are pairs with a source block that is not held, ``shared`` destination blocks that
+    others rely on.
+    """
+
+    def __init__(self, rank: _Rank, landed: LandedBlocks, stale: Pairs, shared: Integers) -> None:
+        self.landed = landed
+        self.stale = stale
+        self.shared = shared
+        touched = landed.destination.touched
+        chosen = np.isin(touched.block_id, np.union1d(stale.destination, shared))
+        layers, blocks = touched.layer_index[chosen], touched.block_id[chosen]
+        index, self._offsets, self._sizes = rank.footprint.parts(layers, blocks)
+        self._blocks = blocks[index]
+        self._bytes = rank.bytes
+        self._before = self._gather()
+
+    def changed_blocks(self) -> Integers:
+        """The suspicious blocks whose bytes are others now than before the landing."""
+        if not len(self._sizes):
+            return self._blocks
+        starts = np.cumsum(self._sizes) - self._sizes
+        changed = np.logical_or.reduceat(self._before != self._gather(), starts)
+        return np.unique(self._blocks[changed])
+
+    def _gather(self) -> Bytes:
+        return gather(self._bytes, self._offsets, self._sizes)
 
 
 class UseAfterFree(Oracle):
@@ -45,8 +76,7 @@ class UseAfterFree(Oracle):
 
     def __init__(self, context: OracleContext, parameters: Any = None) -> None:
         super().__init__(context, parameters)
-        self._tainted: dict[tuple[str, int], TaintedBlocks] = {}
-        self._read_by_others: dict[str, Integers] = {}
+        self._ranks: dict[tuple[str, int], _Rank] = {}
         self._stale: list[StaleTransfer] = []
         self._equal_rewrites = 0
         self._suspicion: _Suspicion | None = None
@@ -60,8 +90,7 @@ class UseAfterFree(Oracle):
 
     def engine_started(self, engine: Any) -> None:
         for worker in engine.workers:
-            self._tainted[engine.name, worker.rank] = TaintedBlocks(worker.memory.versions)
-        self._read_by_others[engine.name] = np.zeros(engine.num_blocks, dtype=np.int64)
+            self._ranks[engine.name, worker.rank] = _Rank(worker.memory, engine.num_blocks)
 
     # --------------------------------------------------------------- landings
 
@@ -71,31 +100,33 @@ class UseAfterFree(Oracle):
         if landed is None:
             return
         place = landed.destination
+        rank = self._ranks[place.node, place.rank]
+        rank.tainted.forget_overwritten()
         blocks = self.context.blocks.node(place.node)
-        self._tainted[place.node, place.rank].forget_overwritten()
         written = np.unique(place.touched.block_id)
         is_late = _is_late(blocks, written, landing.posted_ns)
         if is_late.any():
             self._report_late(landed, blocks, written[is_late])
         on_time = written[~is_late]
-        self._suspicion = _suspect(
-            landed, self._stale_pairs(landed, on_time), self._shared(place.node, blocks, on_time)
-        )
+        stale = self._stale_pairs(landed, on_time)
+        shared = _in_use_by_others(blocks, rank, on_time)
+        if len(stale.source) or len(shared):
+            self._suspicion = _Suspicion(rank, landed, stale, shared)
 
     def after_landing(self, landing: Any) -> None:
         landed, suspicion = self.context.blocks.landed, self._suspicion
         if landed is None:
             return
         taints: dict[int, Taint] = {}
-        unchanged = np.empty(0, dtype=np.int64)
+        unchanged = _NOTHING
         if suspicion is not None:
-            changed = _changed_segments(suspicion)
+            changed = suspicion.changed_blocks()
+            is_changed = np.isin(suspicion.stale.destination, changed)
             self._report_shared(suspicion, changed)
-            taints = self._taints(suspicion, changed)
-            stale = suspicion.stale
-            unchanged = stale.destination[~np.isin(stale.segment, changed)]
+            taints = self._taints(suspicion, is_changed)
+            unchanged = suspicion.stale.destination[~is_changed]
         place = landed.destination
-        self._tainted[place.node, place.rank].landed(
+        self._ranks[place.node, place.rank].tainted.landed(
             place.touched.block_id, place.touched.layer_index, taints, unchanged
         )
 
@@ -103,9 +134,8 @@ class UseAfterFree(Oracle):
         """The pairs whose source block no leg of the destination's request holds."""
         pairs, source, destination = landed.pairs, landed.source, landed.destination
         stale = np.isin(pairs.destination, on_time)
-        if source is None or source.node == destination.node:
-            stale[:] = False
-            return pairs.only(stale)
+        if source is None:
+            return pairs
         there = self.context.blocks.node(source.node)
         here = self.context.blocks.node(destination.node)
         owners = here.owner[pairs.destination]
@@ -118,11 +148,6 @@ class UseAfterFree(Oracle):
                 is_for_it = np.isin(pairs.destination, here.held_by(request_id))
                 stale &= ~(is_for_it & np.isin(pairs.source, own))
         return pairs.only(stale)
-
-    def _shared(self, node: str, blocks: NodeBlocks, on_time: Integers) -> Integers:
-        read = self._read_by_others[node][on_time] == blocks.generation[on_time]
-        shared: Integers = on_time[read]
-        return shared
 
     # ---------------------------------------------------------------- verdicts
 
@@ -144,9 +169,7 @@ class UseAfterFree(Oracle):
 
     def _report_shared(self, suspicion: _Suspicion, changed: Integers) -> None:
         landing, place = suspicion.landed.landing, suspicion.landed.destination
-        touched = place.touched
-        written = touched.block_id[np.isin(touched.range_index, changed)]
-        is_changed = np.isin(suspicion.shared, written)
+        is_changed = np.isin(suspicion.shared, changed)
         shared = suspicion.shared[is_changed]
         self._equal_rewrites += int((~is_changed).sum())
         if not len(shared):
@@ -155,8 +178,8 @@ class UseAfterFree(Oracle):
         block = int(shared[0])
         self.report(
             f"transfer {landing.transfer_uid} changed {block_list(shared.tolist())} of "
-            f"{place.node} rank {place.rank}, which other requests had read from the prefix "
-            f"cache: block {block} is {blocks.state_of(block)}",
+            f"{place.node} rank {place.rank}, which had been read and were shared: "
+            f"block {block} is {blocks.state_of(block)}",
             node=place.node,
             request_id=blocks.owner_of(block),
             kind="shared-block",
@@ -165,7 +188,7 @@ class UseAfterFree(Oracle):
             block_ids=shared.tolist(),
         )
 
-    def _taints(self, suspicion: _Suspicion, changed: Integers) -> dict[int, Taint]:
+    def _taints(self, suspicion: _Suspicion, is_changed: Flags) -> dict[int, Taint]:
         """What the landing made stale, by destination block."""
         stale, landed = suspicion.stale, suspicion.landed
         if not len(stale.source) or landed.source is None:
@@ -177,8 +200,8 @@ class UseAfterFree(Oracle):
             self.kernel.now_ns,
         )
         self._stale.append(transfer)
-        is_new = np.isin(stale.segment, changed)
-        rows = zip(stale.destination[is_new].tolist(), stale.source[is_new].tolist(), strict=True)
+        news = stale.only(is_changed)
+        rows = zip(news.destination.tolist(), news.source.tolist(), strict=True)
         return {destination: Taint(transfer, source) for destination, source in rows}
 
     def _story(self, landed: LandedBlocks, source: Place, stale: Pairs) -> str:
@@ -198,10 +221,9 @@ class UseAfterFree(Oracle):
     # ------------------------------------------------------------------ reads
 
     def blocks_read(self, node: str, rank: int, request_id: str, group: int, blocks: Any) -> None:
-        history = self.context.blocks.node(node)
-        by_others = blocks[history.owner[blocks] != history.number_of(request_id)]
-        self._read_by_others[node][by_others] = history.generation[by_others]
-        used = self._tainted[node, rank].take(blocks)
+        of_rank = self._ranks[node, rank]
+        of_rank.read[blocks] = self.context.blocks.node(node).generation[blocks]
+        used = of_rank.tainted.take(blocks)
         if used:
             self._report_used(node, rank, request_id, group, used)
 
@@ -237,26 +259,8 @@ def _is_late(blocks: NodeBlocks, ids: Integers, posted_ns: int) -> Flags:
     return flags
 
 
-def _suspect(landed: LandedBlocks, stale: Pairs, shared: Integers) -> _Suspicion | None:
-    """Keep the bytes that are about to be overwritten, where they may matter."""
-    touched = landed.destination.touched
-    segments = np.union1d(stale.segment, touched.range_index[np.isin(touched.block_id, shared)])
-    if not len(segments):
-        return None
-    return _Suspicion(landed, stale, shared, segments, _bytes_at(landed, segments))
-
-
-def _bytes_at(landed: LandedBlocks, segments: Integers) -> Bytes:
-    landing = landed.landing
-    return gather(
-        landing.destination.view, landing.destination_offsets[segments], landing.sizes[segments]
-    )
-
-
-def _changed_segments(suspicion: _Suspicion) -> Integers:
-    """The suspicious segments whose bytes are others now than before."""
-    differs = suspicion.before != _bytes_at(suspicion.landed, suspicion.segments)
-    sizes = suspicion.landed.landing.sizes[suspicion.segments]
-    starts = np.cumsum(sizes) - sizes
-    changed: Flags = np.logical_or.reduceat(differs, starts)
-    return suspicion.segments[changed]
+def _in_use_by_others(blocks: NodeBlocks, rank: _Rank, ids: Integers) -> Integers:
+    """Blocks with content that somebody relies on besides the request that would load them."""
+    is_shared = (blocks.holders[ids] > 1) | (blocks.let_go_ns[ids] >= 0)
+    in_use: Integers = ids[is_shared & (rank.read[ids] == blocks.generation[ids])]
+    return in_use

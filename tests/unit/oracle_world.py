@@ -67,7 +67,12 @@ class Worker:
         self.engine = engine
         self.rank = rank
         self.bytes = np.zeros(len(LAYERS) * LAYER_BYTES, dtype=np.uint8)
-        self.memory = SimpleNamespace(versions=np.zeros(NUM_BLOCKS, dtype=np.int64))
+        self.memory = SimpleNamespace(
+            versions=np.zeros(NUM_BLOCKS, dtype=np.int64),
+            caches=SimpleNamespace(
+                footprint=lambda: FOOTPRINT, backing=SimpleNamespace(numpy=lambda: self.bytes)
+            ),
+        )
         self.region = MemoryRegion(
             self.bytes.ctypes.data, len(self.bytes), key=0, owner="", node=engine.name
         )
@@ -87,16 +92,16 @@ class OracleWorld:
         self.findings = Findings(self.clock)
         self.p0, self.d0 = Engine("p0", tp_size), Engine("d0", tp_size)
         self._workers = [*self.p0.workers, *self.d0.workers]
-        blocks = BlockHistory(self.clock, self._locate)
+        self.blocks = BlockHistory(self.clock, self._locate)
         context = OracleContext(
             kernel=self.clock,  # type: ignore[arg-type]
             findings=self.findings,
-            blocks=blocks,
+            blocks=self.blocks,
             expected_tokens=lambda request_id, n: list(range(100, 100 + n)),
             requested_tokens=lambda request_id: 4,
         )
         self.oracles = [_make(ORACLES[name], context, parameters) for name in names]
-        self.probes: list[Probe] = [blocks, *self.oracles]
+        self.probes: list[Probe] = [self.blocks, *self.oracles]
         for engine in (self.p0, self.d0):
             self.tell("engine_started", engine)
 
@@ -132,12 +137,15 @@ class OracleWorld:
         layers: Sequence[int] = (0, 1),
         operation: Operation = Operation.READ,
         into: Worker | None = None,
+        merged: bool = False,
+        rank: int = 0,
     ) -> None:
-        """Bytes of p0 land in d0, block by block, now."""
-        here, there = self.p0.workers[0], into or self.d0.workers[0]
+        """Bytes of p0 land in d0, now: block by block, or ``merged`` from the first block on."""
+        here, there = self.p0.workers[rank], into or self.d0.workers[rank]
         posted_ns = self.clock.now_ns if posted_s is None else round(posted_s * SECOND)
-        begin, to = _offsets(source, layers), _offsets(destination, layers)
-        sizes = np.full(len(begin), BLOCK_BYTES)
+        count = len(source) if merged else 1
+        begin, to = _offsets(source[::count], layers), _offsets(destination[::count], layers)
+        sizes = np.full(len(begin), BLOCK_BYTES * count)
         ends = ("d0", "p0") if operation is Operation.READ else ("p0", "d0")
         landing = Landing(
             *ends, operation, here.region, begin, there.region, to, sizes, posted_ns, 77, 1

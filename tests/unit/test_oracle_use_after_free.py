@@ -7,9 +7,9 @@ from sim.fabric.work import Operation
 from sim.oracles import Oracle
 
 
-def world_with_a_request() -> OracleWorld:
+def world_with_a_request(tp_size: int = 1) -> OracleWorld:
     """p0 holds blocks 4 and 5 for r0's first leg, d0 blocks 8 and 9 for its second."""
-    world = OracleWorld("use-after-free").at(1)
+    world = OracleWorld("use-after-free", tp_size=tp_size).at(1)
     world.hold(world.p0, "r0-p0", [4, 5])
     world.p0.workers[0].write([4, 5], 1)
     world.hold(world.d0, "r0-d0", [8, 9])
@@ -44,6 +44,7 @@ def test_using_bytes_read_from_freed_blocks_is_a_violation(operation: Operation)
     world.at(60.1).transfer([4, 5], [8, 9], operation=operation)
     assert world.violations == []
     world.at(60.2).read("r0-d0", [8, 9])
+    assert oracle_of(world).counts()["discarded_stale_reads"] == 0
     (violation,) = world.violations
     assert (violation.node, violation.request_id) == ("d0", "r0-d0")
     assert violation.evidence["block_ids"] == [8, 9]
@@ -94,6 +95,8 @@ def test_stale_bytes_that_were_computed_anew_are_not_used() -> None:
     world.free(world.p0, "r0-p0", [4, 5])
     world.at(2).transfer([4, 5], [8, 9])
     world.d0.workers[0].write([8, 9], 3)
+    world.hold(world.p0, "r0-p1", [4, 5])
+    world.transfer([4, 5], [8, 9], layers=[0])
     world.read("r0-d0", [8, 9])
     assert world.violations == []
 
@@ -159,6 +162,28 @@ def test_a_write_to_a_block_that_was_let_go_is_a_violation(next_holder: str | No
     assert f"block 8 is {state}" in violation.detail
 
 
+def test_a_write_that_was_posted_to_a_free_block_is_a_violation() -> None:
+    """O4: its request had ended before."""
+    world = world_with_a_request()
+    world.at(3).free(world.d0, "r0-d0", [8, 9])
+    world.at(5).transfer([4, 5], [8, 9], posted_s=4)
+    assert kinds(world) == ["write-after-free"]
+
+
+def test_the_null_block_is_nobodys() -> None:
+    """O4: it pads the tables of many requests at once, and whatever lands in it is lost."""
+    world = world_with_a_request()
+    world.hold(world.p0, "r1-p0", [0, 6])
+    world.hold(world.d0, "r1-d0", [0, 10])
+    world.hold(world.d0, "r2-d0", [0, 11])
+    world.p0.workers[0].write([0, 6], 5)
+    world.at(2).transfer([0, 6, 0], [0, 10, 11])
+    world.read("r1-d0", [10])
+    world.read("r2-d0", [11])
+    assert world.violations == []
+    assert world.blocks.node("d0").holders_of(0) == []
+
+
 def test_a_write_posted_and_landed_while_the_block_is_held_is_fine() -> None:
     """O4: also when the block belonged to somebody else before it was posted."""
     world = world_with_a_request()
@@ -178,12 +203,19 @@ def test_a_write_that_outlives_its_request_is_late_although_others_hold_the_bloc
     assert kinds(world) == ["write-after-free"]
 
 
-def test_changing_a_block_that_others_read_from_the_cache_is_a_finding_of_its_own() -> None:
+@pytest.mark.parametrize("reader", ["r0-d0", "r1-d0"])
+@pytest.mark.parametrize("owner_lives", [True, False])
+def test_changing_a_shared_block_that_was_read_is_a_finding_of_its_own(
+    reader: str, owner_lives: bool
+) -> None:
     """O4: r1 shares r0's block; a second transfer into it must not change it."""
     world = world_with_a_request()
     world.at(2).transfer([4, 5], [8, 9])
     world.hold(world.d0, "r1-d0", [8])
-    world.read("r1-d0", [8])
+    world.read(reader, [8])
+    if not owner_lives:
+        world.free(world.d0, "r0-d0", [8])
+        world.hold(world.d0, "r0-d1", [9])
     world.at(3).transfer([4, 5], [8, 9])
     assert world.violations == []
     assert oracle_of(world).counts()["shared_blocks_rewritten_equally"] == 1
@@ -192,6 +224,44 @@ def test_changing_a_block_that_others_read_from_the_cache_is_a_finding_of_its_ow
     (violation,) = world.violations
     assert violation.evidence["kind"] == "shared-block"
     assert violation.evidence["block_ids"] == [8]
+
+
+def test_a_merged_segment_may_rewrite_a_shared_block_equally_and_fill_its_neighbour() -> None:
+    """O4: what changed is asked block by block."""
+    world = world_with_a_request()
+    world.at(2).transfer([4, 5], [8, 9])
+    world.hold(world.d0, "r1-d0", [8])
+    world.read("r1-d0", [8, 9])
+    world.p0.workers[0].write([5], 9)
+    world.at(3).transfer([4, 5], [8, 9], merged=True)
+    assert world.violations == []
+    world.p0.workers[0].write([4], 9)
+    world.at(4).transfer([4, 5], [8, 9], merged=True)
+    assert [violation.evidence["block_ids"] for violation in world.violations] == [[8]]
+
+
+def test_each_rank_has_its_own_bytes() -> None:
+    """O4: rank 0 may be done with a step in which rank 1 still waits for its load."""
+    world = world_with_a_request(tp_size=2)
+    world.hold(world.d0, "r1-d0", [8])
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.read("r1-d0", [8], rank=0)
+    world.p0.workers[1].write([4, 5], 1)
+    world.at(2).transfer([4, 5], [8, 9], rank=1)
+    world.read("r1-d0", [8], rank=0)
+    assert world.violations == []
+    world.read("r1-d0", [8], rank=1)
+    assert [violation.evidence["rank"] for violation in world.violations] == [1]
+
+
+def test_changing_a_block_of_ones_own_is_for_the_reading_forward_pass_to_judge() -> None:
+    """O4: r0 alone holds the block, so nobody else can be surprised."""
+    world = world_with_a_request()
+    world.at(2).transfer([4, 5], [8, 9])
+    world.read("r0-d0", [8, 9])
+    world.p0.workers[0].write([4], 9)
+    world.at(3).transfer([4, 5], [8, 9])
+    assert world.violations == []
 
 
 def test_a_load_may_fill_a_block_that_others_already_share_but_have_not_read() -> None:
@@ -232,7 +302,7 @@ def test_a_block_taken_back_without_a_word_belongs_to_its_next_holder() -> None:
     world.transfer([6], [8])
     world.read("r1-d0", [8])
     world.at(3).free(world.d0, "r0-d0", [9])
-    world.transfer([6], [8])
+    world.transfer([6], [8], posted_s=2)
     assert world.violations == []
 
 

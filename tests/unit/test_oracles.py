@@ -81,6 +81,17 @@ def test_the_history_of_blocks_hears_everything_before_the_oracles() -> None:
     assert list(probes) == [shared.blocks, *oracles]
 
 
+def test_the_list_of_violations_is_bounded_by_place_and_kind() -> None:
+    """Another node, another request and another kind of the same oracle have room of their own."""
+    findings = Findings(Clock(), per_place=2)
+    places: list[dict[str, Any]] = [
+        {"node": "p0"}, {"node": "d0"}, {"request_id": "r0"}, {"node": "p0", "kind": "other"},
+    ]  # fmt: skip
+    for place in places * 5:
+        findings.report("leak", "something", **place)
+    assert [v.evidence.get("not_listed") for v in findings.violations] == [3] * 4 + [None] * 4
+
+
 @pytest.mark.parametrize("kind", ["p", "d", "c"])
 def test_a_leg_leads_back_to_its_request(kind: Any) -> None:
     """Also when the request's own id looks like a leg's."""
