@@ -41,15 +41,17 @@ class RunProgress(Probe):
         self._bar = self._progress.add_task("", total=None, virtual_s=0.0)
         self._next_s = wall_clock() + _APPEARS_AFTER_S
         self._started = False
+        self._awaited: dict[str, None] = {}
         self._ended = 0
 
     def watch(self, bed: TestBed) -> None:
         """Count what ``bed`` serves."""
-        self._progress.update(self._bar, total=len(bed.requests))
+        self._awaited = dict.fromkeys(request.request_id for request in bed.requests)
+        self._progress.update(self._bar, total=len(self._awaited))
         bed.world.probes.add(self)
 
     def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
-        self._ended += 1
+        self._ended += request_id in self._awaited
 
     def step_done(self, step: StepTimes) -> None:
         now_s = wall_clock()

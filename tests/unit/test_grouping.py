@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import Any
+
+from faults.grouping import group
+from sim.oracles import Violation
+
+
+def wrong_bytes(layer: int, **evidence: Any) -> Violation:
+    detail = f"d0 rank 0 read wrong bytes for r0-d0: layer {layer}, ..."
+    return Violation(
+        "wrong-bytes",
+        1.0,
+        "d0",
+        "r0-d0",
+        detail,
+        {"chain": ["p0 let go of the blocks of r0-p0 at 0.5 s", "block 4 was free"], **evidence},
+    )
+
+
+EXTENT = {
+    "ranks": [0],
+    "layers": ["layer.0", "layer.1", "layer.2", "layer.3"],
+    "block_ids": [8, 9, 12],
+    "tokens": [0, 47],
+    "owners": ["r7"],
+    "source_nodes": ["p0"],
+    "source_block_ids": [4, 5, 6],
+    "transfers": [1],
+}
+
+
+def test_findings_on_several_layers_become_one_sentence() -> None:
+    """It says how far they reach, whose bytes were found, and when the blocks were given up."""
+    (found,) = group([wrong_bytes(0, extent=EXTENT, not_listed=1), wrong_bytes(1), wrong_bytes(2)])
+    assert found.count == 4
+    assert found.sentence == (
+        "d0 rank 0 read wrong bytes for r0-d0: 4 layers (layer.0 to layer.3), blocks 8-9, 12, "
+        "tokens 0-47; found the bytes of r7, copied from blocks 4-6 of p0; "
+        "p0 let go of the blocks of r0-p0 at 0.5 s"
+    )
+
+
+def test_what_nobody_owns_or_sent_is_not_invented() -> None:
+    """Zeros have no owner, and bytes that were written here have no source."""
+    extent = {**EXTENT, "owners": [], "source_nodes": [], "source_block_ids": [], "ranks": [0, 1]}
+    (found,) = group([wrong_bytes(0, extent=extent, not_listed=3)])
+    assert found.sentence.startswith("d0 ranks 0, 1 read wrong bytes for r0-d0: 4 layers")
+    assert "found" not in found.sentence
+    assert "copied" not in found.sentence
+
+
+def test_a_single_finding_keeps_its_own_words() -> None:
+    """Nothing is gained by folding one."""
+    (found,) = group([wrong_bytes(0, extent=EXTENT)])
+    assert found.sentence == wrong_bytes(0).detail
+
+
+def test_findings_about_different_requests_nodes_or_kinds_stay_apart() -> None:
+    """Only what is one finding is folded; the rest is counted."""
+    leak = Violation("leak", 2.0, "p0", None, "p0 at rest: ...", {"not_listed": 2})
+    slow = Violation("bounded-waiting", 2.0, "d0", None, "slow", {"kind": "slow-step"})
+    stuck = Violation("bounded-waiting", 2.0, "d0", None, "stuck", {"kind": "stuck-step"})
+    groups = group([leak, slow, stuck])
+    assert [found.sentence for found in groups] == [
+        "p0 at rest: ... (2 more like this)",
+        "slow",
+        "stuck",
+    ]
