@@ -106,6 +106,11 @@ class NodeBlocks:
             [_NO_BLOCKS, *(self.held_by(leg) for leg in self._legs.get(logical, ()))]
         )
 
+    def let_go(self, logical: str) -> list[tuple[str, int]]:
+        """The legs of a logical request that have given up their blocks, and when they did."""
+        legs = self._legs.get(logical, ())
+        return [(leg, self.freed_ns[leg]) for leg in legs if leg not in self._held]
+
     def holding(self) -> list[str]:
         """All requests that hold blocks, in order of arrival."""
         return list(self._held)
@@ -127,7 +132,7 @@ class NodeBlocks:
         owner = self.owner_of(block)
         if owner is None:
             return "never held"
-        return f"free, last held by {owner} until {seconds(self.freed_ns[owner])}"
+        return f"free since {owner} let go of it at {seconds(int(self.let_go_ns[block]))}"
 
 
 class BlockHistory(Probe):

@@ -18,7 +18,7 @@ from sim.model.footprint import Footprint, Integers
 from sim.model.verify import Flags
 from sim.oracles.base import Oracle, OracleContext
 from sim.oracles.blocks import NULL_BLOCK, NodeBlocks
-from sim.oracles.landed import LandedBlocks, Pairs, Place
+from sim.oracles.landed import LandedBlocks, Pairs
 from sim.oracles.taint import StaleTransfer, Taint, TaintedBlocks
 from sim.oracles.words import block_list, seconds
 from sim.request_ids import logical_id
@@ -193,30 +193,23 @@ class UseAfterFree(Oracle):
         stale, landed = suspicion.stale, suspicion.landed
         if not len(stale.source) or landed.source is None:
             return {}
+        news = stale.only(is_changed)
         transfer = StaleTransfer(
-            self._story(landed, landed.source, stale),
+            self._state_of_first(landed.source.node, news),
             landed.source.node,
             landed.landing.transfer_uid,
             self.kernel.now_ns,
         )
         self._stale.append(transfer)
-        news = stale.only(is_changed)
         rows = zip(news.destination.tolist(), news.source.tolist(), strict=True)
         return {destination: Taint(transfer, source) for destination, source in rows}
 
-    def _story(self, landed: LandedBlocks, source: Place, stale: Pairs) -> str:
-        """Who had the first of the stale source blocks, told while it is still so."""
-        there = self.context.blocks.node(source.node)
-        here = self.context.blocks.node(landed.destination.node)
-        block = int(stale.source[0])
-        owner = here.owner_of(int(stale.destination[0])) or ""
-        let_go = [
-            f"{source.node} had let go of the blocks of {leg} at {seconds(time_ns)}"
-            for leg, time_ns in there.freed_ns.items()
-            if logical_id(leg) == logical_id(owner)
-        ]
-        state = f"block {block} of {source.node} was {there.state_of(block)}"
-        return "; ".join([*let_go, state])
+    def _state_of_first(self, node: str, news: Pairs) -> str:
+        """Who had the first of the source blocks, told while it is still so."""
+        if not len(news.source):
+            return ""
+        block = int(news.source[0])
+        return f"then block {block} of {node} was {self.context.blocks.node(node).state_of(block)}"
 
     # ------------------------------------------------------------------ reads
 
@@ -232,11 +225,14 @@ class UseAfterFree(Oracle):
     ) -> None:
         block, taint = next(iter(used.items()))
         transfer = taint.transfer
+        let_go = self.context.blocks.node(transfer.node).let_go(logical_id(request_id))
+        told = [f"{transfer.node} let go of {leg} at {seconds(at_ns)}" for leg, at_ns in let_go]
         self.report(
             f"a forward pass of {request_id} on {node} rank {rank} used "
             f"{block_list(list(used))}, read from blocks that {transfer.node} did not hold for "
             f"it: block {block} was copied from block {taint.source_block} of {transfer.node} by "
-            f"transfer {transfer.transfer_uid} at {seconds(transfer.landed_ns)}; {transfer.story}",
+            f"transfer {transfer.transfer_uid} at {seconds(transfer.landed_ns)}; "
+            + "; ".join([transfer.source_state, *told]),
             node=node,
             request_id=request_id,
             kind="stale-read",

@@ -164,9 +164,7 @@ class WrongBytesRead(Oracle):
         return chain + self._let_go(arrival.node, logical_id(finding.request_id))
 
     def _let_go(self, node: str, logical: str) -> list[str]:
-        freed_ns = self.context.blocks.node(node).freed_ns
         return [
             f"{node} let go of the blocks of {leg} at {seconds(time_ns)}"
-            for leg, time_ns in freed_ns.items()
-            if logical_id(leg) == logical
+            for leg, time_ns in self.context.blocks.node(node).let_go(logical)
         ]
