@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sim.model.footprint import Integers, Touched
+from sim.model.verify import Flags
 from sim.oracles.landed import LandedBlocks, Place
 from sim.oracles.words import seconds
 from sim.probes import Probe
@@ -105,6 +106,12 @@ class NodeBlocks:
         return np.concatenate(
             [_NO_BLOCKS, *(self.held_by(leg) for leg in self._legs.get(logical, ()))]
         )
+
+    def flags(self, ids: Integers) -> Flags:
+        """By block, whether it is one of ``ids``."""
+        flags = np.zeros(len(self.holders), dtype=bool)
+        flags[ids] = True
+        return flags
 
     def let_go(self, logical: str) -> list[tuple[str, int]]:
         """The legs of a logical request that have given up their blocks, and when they did."""

@@ -140,13 +140,14 @@ class UseAfterFree(Oracle):
         here = self.context.blocks.node(destination.node)
         owners = here.owner[pairs.destination]
         for owner in np.unique(owners[stale]).tolist():
-            own = there.held_for(logical_id(here.requests[owner]))
-            stale &= ~((owners == owner) & np.isin(pairs.source, own))
-        if stale.any():  # perhaps it is for a request that found the block in the prefix cache
-            for request_id in here.holding():
-                own = there.held_for(logical_id(request_id))
-                is_for_it = np.isin(pairs.destination, here.held_by(request_id))
-                stale &= ~(is_for_it & np.isin(pairs.source, own))
+            own = there.flags(there.held_for(logical_id(here.requests[owner])))
+            stale &= ~((owners == owner) & own[pairs.source])
+        for request_id in here.holding():  # it may be for one that has the block by a prefix hit
+            if not stale.any():
+                break
+            own = there.flags(there.held_for(logical_id(request_id)))
+            theirs = here.flags(here.held_by(request_id))
+            stale &= ~(theirs[pairs.destination] & own[pairs.source])
         return pairs.only(stale)
 
     # ---------------------------------------------------------------- verdicts
