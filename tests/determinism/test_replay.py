@@ -1,0 +1,276 @@
+"""Runs repeat across processes, and a replay tells why one did not."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from faults import artifact
+from faults.artifact import Artifact
+from faults.cli import dispatch
+from faults.cli.reexec import HASH_SEED
+from sim.identity import versions
+from sim.router.options import Hold
+from sim.run import RunResult, run
+from sim.scenario import Scenario, TraceWorkload, UniformWorkload
+
+OTHER_HASH = "0" * 32
+OTHER_VLLM = {**versions(), "vllm": "0.32.9"}
+
+
+def scenario(held_s: float) -> Scenario:
+    """Half a second after its prefill the producer gives up on ``req-0``."""
+    base = Scenario(
+        extra_config={"defer_timeout": 0.5},
+        workload=UniformWorkload(
+            requests=8, prompt_tokens=(256, 256), output_tokens=(4, 4), interval_ms=250.0
+        ),
+    )
+    return msgspec.structs.replace(
+        base,
+        engine=msgspec.structs.replace(base.engine, num_blocks=50),
+        router=msgspec.structs.replace(base.router, holds=(Hold("req-0", held_s),)),
+    )
+
+
+FAILING, PASSING = scenario(2.5), scenario(0.1)
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, RunResult]:
+    return {"failing": run(FAILING), "passing": run(PASSING)}
+
+
+@pytest.fixture
+def failing(tmp_path: Path, results: dict[str, RunResult]) -> Path:
+    artifact.write(tmp_path / "failing", FAILING, results["failing"], command_line=[])
+    return tmp_path / "failing"
+
+
+@pytest.fixture
+def passing(tmp_path: Path, results: dict[str, RunResult]) -> Path:
+    artifact.write(tmp_path / "passing", PASSING, results["passing"], command_line=[])
+    return tmp_path / "passing"
+
+
+Replay = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def replay(capsys: pytest.CaptureFixture[str]) -> Replay:
+    """Run the command with ``--json``; its exit code and document."""
+
+    def command(*arguments: object) -> tuple[int, dict[str, Any]]:
+        code = dispatch.run(["replay", *map(str, arguments), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return command
+
+
+def rewrite(directory: Path, **changes: Any) -> None:
+    """Let the artifact say something else, as if it had been written so."""
+    _, document = artifact.read(directory)
+    other: Artifact = msgspec.structs.replace(document, **changes).sealed()
+    (directory / artifact.ARTIFACT_FILE).write_bytes(msgspec.json.encode(other))
+
+
+def test_the_same_command_has_one_hash_whatever_the_hash_seed_of_the_shell() -> None:
+    """Two processes, PYTHONHASHSEED 0 and 12345: equal hashes, equal documents but for speed."""
+    command = [sys.executable, "-m", "faults.cli", "run", "--requests", "3", "--json"]
+    command += ["--set", "length_scale=0.02", "--perturb", "--seed", "3"]
+    processes = [
+        subprocess.Popen(
+            command, env={**os.environ, HASH_SEED: seed}, stdout=subprocess.PIPE, text=True
+        )
+        for seed in ("0", "12345")
+    ]
+    documents = [json.loads(process.communicate(timeout=300)[0]) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    for document in documents:
+        for measured in ("wall_s", "guest_s"):
+            del document[measured]
+    assert documents[0] == documents[1]
+
+
+def test_a_failure_is_reproduced(failing: Path, replay: Replay) -> None:
+    """The same hash, exit code 1; the directory and each of its files name it."""
+    for path in (failing, failing / "scenario.yaml"):
+        code, document = replay(path)
+        assert (code, document["status"]) == (1, "reproduced")
+        assert document["run"]["event_hash"] == document["recorded"]["event_hash"]
+        assert document["differences"] == []
+
+
+def test_a_pass_is_the_same_pass(passing: Path, replay: Replay) -> None:
+    """Exit code 0."""
+    code, document = replay(passing)
+    assert (code, document["status"]) == (0, "same run, passes")
+
+
+def test_people_are_told_the_status_and_the_hash(
+    failing: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After the summary of the run itself."""
+    assert dispatch.run(["replay", str(failing)]) == 1
+    out = capsys.readouterr().out
+    assert f"reproduced: {failing}" in out
+    assert "the event hash is the recorded one" in out
+
+
+def test_another_history_on_the_same_versions_is_the_testbeds_fault(
+    failing: Path, replay: Replay
+) -> None:
+    """Exit code 3, and the first event that went another way."""
+    lines = (failing / "events.jsonl").read_text().splitlines()
+    event = {**json.loads(lines[3]), "leg": "req-9-p0"}
+    (failing / "events.jsonl").write_text("\n".join([*lines[:3], json.dumps(event), *lines[4:]]))
+    rewrite(failing, event_hash=OTHER_HASH)
+    code, document = replay(failing)
+    assert (code, document["status"]) == (3, "did not reproduce on the same versions")
+    assert document["first_divergence"].startswith("event 4: recorded ")
+    assert "req-9-p0" in document["first_divergence"]
+    assert document["differences"] == []
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda d: None, "all records are equal; what differs is the order in which tasks ran"),
+        (lambda d: (d / "events.jsonl").unlink(), "events.jsonl is gone or damaged"),
+        (
+            lambda d: (d / "events.jsonl").write_bytes(
+                b"\n".join((d / "events.jsonl").read_bytes().splitlines()[:5])
+            ),
+            "event 6: recorded nothing more; here",
+        ),
+    ],
+)
+def test_what_differs_is_said_as_well_as_it_can_be(
+    passing: Path, replay: Replay, damage: Callable[[Path], object], words: str
+) -> None:
+    """Equal records, records that are gone, and records that end early."""
+    damage(passing)
+    rewrite(passing, event_hash=OTHER_HASH)
+    code, document = replay(passing)
+    assert code == 3
+    assert words in document["first_divergence"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "code", "status"),
+    [
+        ({}, 1, "fails differently, in the same kind of way"),
+        ({"signature": ["leak"]}, 125, "fails in another way"),
+        ({"signature": [], "verdict": "pass"}, 1, "fails now"),
+    ],
+)
+def test_on_other_versions_a_failure_is_compared_by_kind(
+    failing: Path, replay: Replay, recorded: dict[str, Any], code: int, status: str
+) -> None:
+    """Each version that differs is named; another kind of failure is for bisect to skip."""
+    rewrite(failing, event_hash=OTHER_HASH, versions=OTHER_VLLM, **recorded)
+    found, document = replay(failing)
+    assert (found, document["status"]) == (code, status)
+    assert document["differences"] == [f"vllm: recorded with 0.32.9, here {versions()['vllm']}"]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "status"),
+    [
+        ({"verdict": "violation", "signature": ["wrong-bytes"]}, "passes now"),
+        ({}, "passes, but not in the same way"),
+    ],
+)
+def test_on_other_versions_a_pass_is_a_pass(
+    passing: Path, replay: Replay, recorded: dict[str, Any], status: str
+) -> None:
+    """Exit code 0 either way."""
+    rewrite(passing, event_hash=OTHER_HASH, versions=OTHER_VLLM, **recorded)
+    code, document = replay(passing)
+    assert (code, document["status"]) == (0, status)
+
+
+def test_the_same_hash_on_other_versions_is_still_reproduced(failing: Path, replay: Replay) -> None:
+    """What happened is the same; who cares under which number."""
+    rewrite(failing, versions=OTHER_VLLM)
+    assert replay(failing)[0] == 1
+
+
+def test_a_patch_is_tried_by_overlay(failing: Path, replay: Replay, tmp_path: Path) -> None:
+    """A connector that keeps the blocks long enough passes, and its sources are named."""
+    name = "vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector"
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    source = Path(spec.origin).read_text()
+    given = "MoRIIOConstants.DEFAULT_DEFER_TIMEOUT\n            )\n        )"
+    assert source.count(given) == 1
+    patched = tmp_path.joinpath("overlay", *name.split(".")).with_suffix(".py")
+    patched.parent.mkdir(parents=True)
+    patched.write_text(source.replace(given, f"{given} + 60.0"))
+    code, document = replay(failing, "--overlay", tmp_path / "overlay")
+    assert (code, document["status"]) == (0, "passes now")
+    (difference,) = document["differences"]
+    assert difference.startswith("sources under test: ")
+
+
+def break_scenario(directory: Path) -> None:
+    path = directory / "scenario.yaml"
+    path.write_text(path.read_text().replace("seed: 0", "seed: 1"))
+
+
+def break_hash(directory: Path) -> None:
+    path = directory / "artifact.json"
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "event_hash": OTHER_HASH}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (break_scenario, "is not the scenario of this artifact"),
+        (break_hash, "was edited after it was written"),
+        (lambda d: (d / "artifact.json").unlink(), "has no artifact.json"),
+    ],
+)
+def test_an_artifact_that_is_not_as_it_was_cannot_be_run(
+    failing: Path, replay: Replay, damage: Callable[[Path], object], words: str
+) -> None:
+    """Exit code 125, which git bisect skips."""
+    damage(failing)
+    code, document = replay(failing)
+    assert (code, document["exit_code"]) == (125, 125)
+    assert words in document["error"]["message"]
+
+
+def test_a_trace_that_is_gone_cannot_be_run(
+    tmp_path: Path, results: dict[str, RunResult], replay: Replay
+) -> None:
+    """Its path is kept as it was given."""
+    gone = msgspec.structs.replace(PASSING, workload=TraceWorkload(str(tmp_path / "gone.jsonl")))
+    artifact.write(tmp_path / "run", gone, results["passing"], command_line=[])
+    code, document = replay(tmp_path / "run")
+    assert code == 125
+    assert str(tmp_path / "gone.jsonl") in document["error"]["message"]
+
+
+def test_sources_that_do_not_start_cannot_be_judged(
+    failing: Path, replay: Replay, tmp_path: Path
+) -> None:
+    """A commit that does not even import is neither good nor bad."""
+    name = "vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common"
+    broken = tmp_path.joinpath("overlay", *name.split(".")).with_suffix(".py")
+    broken.parent.mkdir(parents=True)
+    broken.write_text("raise RuntimeError('half a patch')\n")
+    code, document = replay(failing, "--overlay", tmp_path / "overlay")
+    assert code == 125
+    assert "half a patch" in document["error"]["message"]
