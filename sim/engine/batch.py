@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.model.token_stream import TokenStream
+from sim.probes import WrongBytes
 
 _NEVER = -1
 
@@ -63,10 +64,17 @@ class RequestState:
     """
 
     request_id: str
+    prompt_tokens: int
     tokens: TokenStream
     tables: list[BlockTable]
     num_computed: int
     wrong: dict[tuple[int, int, str], int] = field(default_factory=dict)
+
+    def roll_back(self, num_computed: int, num_output: int) -> None:
+        """The scheduler took back tokens, because blocks that they were computed from failed to
+        load; what was sampled meanwhile is forgotten."""
+        self.num_computed = num_computed
+        self.tokens.truncate(min(len(self.tokens), self.prompt_tokens + num_output))
 
     def deviation(self) -> int:
         """0 while everything that was read was right, else a digest of what was not."""
@@ -94,6 +102,11 @@ class Batch:
     chunks: list[Chunk]
     idx_mapping: npt.NDArray[np.int32]
     num_tokens: int
+    reads: list[tuple[str, int, npt.NDArray[np.int64]]] = field(default_factory=list)
+    """Request, group and the blocks that it looked at in this pass."""
+    findings: list[WrongBytes] = field(default_factory=list)
+    invalid_blocks: frozenset[int] = frozenset()
+    """What the connector reported as not loaded in this step; vLLM drops what came of it."""
     deviations: dict[str, int] = field(default_factory=dict)
     """By request, what its wrong bytes on all ranks add up to; shared by the ranks' batches."""
     pending: list[tuple[Chunk, int, npt.NDArray[np.int64]]] = field(default_factory=list)

@@ -18,6 +18,7 @@ from sim.engine.memory import BlockArray, RankMemory
 from sim.engine.wrong_bytes import WrongBytesReporter
 from sim.model.content import EntrySalts, Hashes, entry_bytes, entry_salts, next_token
 from sim.model.verify import Mismatch, find_mismatches
+from sim.probes import WrongBytes
 
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
@@ -66,6 +67,8 @@ class SyntheticModel:
         """
         written = [self._written_blocks(chunk) for chunk in batch.chunks]
         for number, chunk in enumerate(batch.chunks):
+            if chunk.state.wrong:
+                self._forget_recomputed(chunk)
             for group, table in zip(self.groups, chunk.state.tables, strict=True):
                 indices = self._unseen(chunk, group, table)
                 if len(indices) and len(batch.chunks) > 1:
@@ -74,8 +77,15 @@ class SyntheticModel:
                     if pending.any():
                         batch.pending.append((chunk, group.index, indices[pending]))
                         indices = indices[~pending]
-                self._look_at(chunk, group, table, indices)
+                self._look_at(batch, chunk, group, table, indices)
         self._share_deviations(batch, batch.chunks)
+
+    def _forget_recomputed(self, chunk: Chunk) -> None:
+        """Wrong blocks from the chunk on do no harm: the request computes them itself now."""
+        sizes = {group.index: group.block_size for group in self.groups}
+        wrong = chunk.state.wrong
+        for key in [key for key in wrong if key[1] * sizes[key[0]] >= chunk.start]:
+            del wrong[key]
 
     def _written_blocks(self, chunk: Chunk) -> list[BlockArray]:
         """Per group, the ids of the blocks that hold the chunk's own tokens."""
@@ -102,17 +112,33 @@ class SyntheticModel:
         return np.flatnonzero(table.verified[:needed] != self.memory.versions[table.ids[:needed]])
 
     def _look_at(
-        self, chunk: Chunk, group: AttentionGroup, table: BlockTable, indices: BlockArray
+        self,
+        batch: Batch,
+        chunk: Chunk,
+        group: AttentionGroup,
+        table: BlockTable,
+        indices: BlockArray,
     ) -> None:
         if not len(indices):
             return
         ids = table.ids[indices]
-        for probe in self.engine.world.probes:
-            probe.blocks_read(
-                self.engine.name, self.rank, chunk.state.request_id, group.index, ids
-            )
+        batch.reads.append((chunk.state.request_id, group.index, ids))
         table.verified[indices] = self.memory.versions[ids]
-        self._compare(chunk.state, group, table, indices, chunk.start)
+        batch.findings += self._compare(chunk.state, group, table, indices, chunk.start)
+
+    def _report(self, batch: Batch) -> None:
+        """Tell the probes what was read, when it is known that it counted: what was computed
+        from blocks that the connector reports as not loaded, vLLM drops."""
+        probes, invalid = self.engine.world.probes, batch.invalid_blocks
+        for request_id, group, ids in batch.reads:
+            if invalid:
+                ids = ids[~np.isin(ids, list(invalid))]
+            for probe in probes:
+                probe.blocks_read(self.engine.name, self.rank, request_id, group, ids)
+        for finding in batch.findings:
+            if not invalid.issuperset(finding.block_ids):
+                for probe in probes:
+                    probe.wrong_bytes(finding)
 
     def _compare(
         self,
@@ -121,7 +147,7 @@ class SyntheticModel:
         table: BlockTable,
         indices: BlockArray,
         end: int,
-    ) -> None:
+    ) -> list[WrongBytes]:
         """Compare the blocks at ``indices`` of the table, up to token ``end``."""
         before = {}
         if state.wrong:
@@ -129,6 +155,7 @@ class SyntheticModel:
             keys = [key for key in state.wrong if key[0] == group.index and key[1] in looked_at]
             before = {key: state.wrong.pop(key) for key in keys}
         hashes = state.tokens.hashes[:end]
+        findings: list[WrongBytes] = []
         for layer, salts in group.layers.items():
             mismatches = find_mismatches(
                 self._slots[layer],
@@ -139,25 +166,23 @@ class SyntheticModel:
                 block_size=group.block_size,
             )
             for mismatch in mismatches:
-                self._found_wrong(state, group, mismatch, before)
+                if self._is_news(state, group, mismatch, before):
+                    findings.append(self.reporter.finding(state.request_id, group.index, mismatch))
+        return findings
 
-    def _found_wrong(
+    def _is_news(
         self,
         state: RequestState,
         group: AttentionGroup,
         mismatch: Mismatch,
         before: dict[tuple[int, int, str], int],
-    ) -> None:
-        """Remember what is wrong, and report it unless it was wrong in the same way before."""
+    ) -> bool:
+        """Remember what is wrong; False if it was wrong in the same way before."""
         first = mismatch.first_token // group.block_size
         last = mismatch.last_token // group.block_size
         keys = [(group.index, index, mismatch.layer) for index in range(first, last + 1)]
-        news = any(before.get(key) != mismatch.digest for key in keys)
         state.wrong.update(dict.fromkeys(keys, mismatch.digest))
-        if news:
-            finding = self.reporter.finding(state.request_id, group.index, mismatch)
-            for probe in self.engine.world.probes:
-                probe.wrong_bytes(finding)
+        return any(before.get(key) != mismatch.digest for key in keys)
 
     # ---------------------------------------------------------------- writing
 
@@ -167,8 +192,9 @@ class SyntheticModel:
             self._write_group(batch.chunks, group)
         for chunk, group_index, indices in batch.pending:
             table = chunk.state.tables[group_index]
-            self._look_at(chunk, self.groups[group_index], table, indices)
+            self._look_at(batch, chunk, self.groups[group_index], table, indices)
         self._share_deviations(batch, [chunk for chunk, _, _ in batch.pending])
+        self._report(batch)
         for chunk in batch.chunks:
             if chunk.samples:
                 self._sample(batch, chunk)

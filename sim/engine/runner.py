@@ -110,6 +110,8 @@ class ModelRunner:
         done = DeviceEvent()
         done.record(self.stream)
         output.kv_connector_output = self.kv_connector.post_forward(finished_req_ids)
+        if output.kv_connector_output is not None:
+            batch.invalid_blocks = frozenset(output.kv_connector_output.invalid_block_ids)
         self._on_connector_output(output.kv_connector_output)
         return SampledLater(output, batch, done)
 
@@ -128,6 +130,7 @@ class ModelRunner:
             self._on_new_stream(new.req_id, stream)
             self._requests[new.req_id] = RequestState(
                 request_id=new.req_id,
+                prompt_tokens=len(new.prompt_token_ids or tokens),
                 tokens=stream,
                 tables=[BlockTable(block_ids) for block_ids in new.block_ids],
                 num_computed=new.num_computed_tokens,
@@ -135,10 +138,16 @@ class ModelRunner:
 
     def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
         cached = scheduler_output.scheduled_cached_reqs
-        for request_id, num_computed, new_block_ids in zip(
-            cached.req_ids, cached.num_computed_tokens, cached.new_block_ids, strict=True
+        for request_id, num_computed, num_output, new_block_ids in zip(
+            cached.req_ids,
+            cached.num_computed_tokens,
+            cached.num_output_tokens,
+            cached.new_block_ids,
+            strict=True,
         ):
             state = self._requests[request_id]
+            if num_computed < state.num_computed:
+                state.roll_back(num_computed, num_output)
             state.num_computed = num_computed
             for table, block_ids in zip(state.tables, new_block_ids or (), strict=False):
                 table.extend(block_ids)

@@ -1,4 +1,4 @@
-"""What guests write to their logs becomes part of the record of a run.
+"""What guests, and vLLM around them, write to their logs becomes part of the record of a run.
 
 Warnings and worse are kept, with memory addresses blanked: they are the one part of a log line
 that differs from run to run.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from vllm.logger import _print_error_once, _print_info_once, _print_warning_once
 
@@ -32,7 +32,8 @@ class GuestLog(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             text += f" [{type(error).__name__}: {error}]"
-        module = record.name.split(".", 2)[-1]
+        is_guest = record.name.startswith(GUEST_ROOT + ".")
+        module = record.name.split(".", 2)[-1] if is_guest else record.name
         self._kernel.record(
             "log", level=record.levelname, module=module,
             message=_ADDRESS.sub("0x…", text)[:_MAX_LENGTH],
@@ -40,16 +41,23 @@ class GuestLog(logging.Handler):
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Receive what loggers of guest modules say, and keep it off the console."""
+        """Receive what their loggers say, and keep it off the console."""
         # "Once" is once in the life of an interpreter; here it has to be once in a run.
         for remembered in (_print_info_once, _print_warning_once, _print_error_once):
             remembered.cache_clear()
-        logger = logging.getLogger(GUEST_ROOT)
-        logger.addHandler(self)
+        with ExitStack() as stack:
+            for name in (GUEST_ROOT, "vllm"):
+                stack.enter_context(self._attached_to(logging.getLogger(name)))
+            yield
+
+    @contextmanager
+    def _attached_to(self, logger: logging.Logger) -> Iterator[None]:
+        before = logger.level, logger.propagate, logger.handlers[:]
+        logger.handlers[:] = [self]
         logger.setLevel(logging.WARNING)
-        logger.propagate, before = False, logger.propagate
+        logger.propagate = False
         try:
             yield
         finally:
-            logger.removeHandler(self)
-            logger.propagate = before
+            level, logger.propagate, logger.handlers[:] = before
+            logger.setLevel(level)
