@@ -20,6 +20,11 @@ _COLOURS = {Status.OK: "green", Status.WARNING: "yellow", Status.MISSING: "red"}
 def command(json: JsonFlag = False) -> Outcome:
     """Check Python, torch, vLLM, mori and the devices; say what will and will not run here.
 
+    \b
+    Examples:
+      faultlab doctor
+      faultlab doctor --json
+
     Exit code 0 when the simulator can run, 2 otherwise.
     """
     diagnosis = examine(probe())

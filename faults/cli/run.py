@@ -20,57 +20,66 @@ from sim.errors import UsageError
 from sim.run import RunResult, run
 from sim.scenario import Scenario
 
+ScenarioArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="SCENARIO", help="A scenario file, or the name of a shipped one (late-hand-off)."
+    ),
+]
+Model = Annotated[str | None, typer.Option(help="The model (see faultlab models).")]
+Connector = Annotated[
+    str | None,
+    typer.Option(help="A known connector (see faultlab connectors) or package.module:Class."),
+]
+Overlay = Annotated[
+    Path | None, typer.Option(help="A directory, such as a vLLM checkout, whose sources win.")
+]
+Trace = Annotated[Path | None, typer.Option(help="A Mooncake (JSON lines) or Azure (CSV) trace.")]
+Requests = Annotated[
+    int | None, typer.Option(min=1, help="The first N of the trace, or N generated ones.")
+]
+Holds = Annotated[
+    list[str] | None,
+    typer.Option(metavar="REQUEST=SECONDS", help="Hold a request back between prefill and decode."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set any key of the scenario: tp_size, geometry, length_scale, ...",
+    ),
+]
+SeedOption = Annotated[int | None, typer.Option(min=0, help="The seed of everything random.")]
+Check = Annotated[
+    Literal["incremental", "full"] | None,
+    typer.Option(help="Compare only what changed, or everything in every step."),
+]
+Perturb = Annotated[
+    bool, typer.Option("--perturb", help="Draw the order of simultaneous events as well.")
+]
+ExtraConfig = Annotated[
+    str | None, typer.Option(metavar="JSON", help="Added to kv_connector_extra_config.")
+]
+Out = Annotated[Path | None, typer.Option(help="Write the artifact here, whatever the verdict.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite what --out names.")]
+
 
 def command(
-    scenario: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[SCENARIO]",
-            help="A scenario file, or the name of a shipped one (late-hand-off).",
-        ),
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="The model (see faultlab models).")] = None,
-    connector: Annotated[
-        str | None,
-        typer.Option(help="A known connector (see faultlab connectors) or package.module:Class."),
-    ] = None,
-    overlay: Annotated[
-        Path | None,
-        typer.Option(help="A directory, such as a vLLM checkout, whose sources win."),
-    ] = None,
-    trace: Annotated[
-        Path | None, typer.Option(help="A Mooncake (JSON lines) or Azure (CSV) trace.")
-    ] = None,
-    requests: Annotated[
-        int | None,
-        typer.Option(min=1, help="The first N of the trace, or N generated ones."),
-    ] = None,
-    hold: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="REQUEST=SECONDS", help="Hold a request back between prefill and decode."
-        ),
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set any key of the scenario."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="The seed of everything random.")] = None,
-    check: Annotated[
-        Literal["incremental", "full"] | None,
-        typer.Option(help="Compare only what changed, or everything in every step."),
-    ] = None,
-    perturb: Annotated[
-        bool, typer.Option("--perturb", help="Draw the order of simultaneous events as well.")
-    ] = False,
-    extra_config: Annotated[
-        str | None,
-        typer.Option(metavar="JSON", help="Added to kv_connector_extra_config."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the artifact here, whatever the verdict.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite what --out names.")] = False,
+    scenario: ScenarioArgument = None,
+    model: Model = None,
+    connector: Connector = None,
+    overlay: Overlay = None,
+    trace: Trace = None,
+    requests: Requests = None,
+    hold: Holds = None,
+    setting: Settings = None,
+    seed: SeedOption = None,
+    check: Check = None,
+    perturb: Perturb = False,
+    extra_config: ExtraConfig = None,
+    out: Out = None,
+    force: Force = False,
     json: JsonFlag = False,
 ) -> Outcome:
     """Run one scenario and judge it.
@@ -101,19 +110,22 @@ def command(
         perturb=perturb,
         extra_config=extra_config,
     )
+    return _run(build_scenario(options), out, force=force, as_json=json)
+
+
+def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) -> Outcome:
     if force and out is None:
         raise UsageError("--force: overwrites what --out names, and there is no --out")
     if out is not None:
         artifact.check_vacant(out, force=force)
-    chosen = build_scenario(options)
     with run_progress() as prepare:
-        result = run(chosen, prepare=prepare)
-    saved = _save(chosen, result, out, force=force)
-    if json and saved is not None:
+        result = run(scenario, prepare=prepare)
+    saved = _save(scenario, result, out, force=force)
+    if as_json and saved is not None:
         structlog.get_logger().warning(f"replay with: {replay_line(saved)}")
     return Outcome(
         document=msgspec.to_builtins(result.outcome),
-        render=partial(render_run, scenario=chosen, result=result, saved=saved),
+        render=partial(render_run, scenario=scenario, result=result, saved=saved),
         exit_code=ExitCode.OK if result.outcome.passed else ExitCode.VIOLATION,
     )
 

@@ -147,9 +147,11 @@ def test_help_lists_every_command_without_importing_any(
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_every_command_has_help_and_offers_json(
+def test_every_command_has_help_with_examples_and_offers_json(
     capsys: pytest.CaptureFixture[str], command: Command
 ) -> None:
     """The table points at modules that exist and keep the common form."""
     assert dispatch.run([command.name, "--help"]) == ExitCode.OK
-    assert "--json" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "--json" in out
+    assert f"Examples:\n    faultlab {command.name}" in out

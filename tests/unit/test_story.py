@@ -63,8 +63,8 @@ def test_the_story_says_who_held_freed_got_and_read_the_blocks() -> None:
     log.add("p0/core/main", "log", level="WARNING", module="m", message="reaped one")
     log.add("d1/core/main", "log", level="WARNING", module="m", message="of no concern")
     log.held("p0", "r7-p0", [1, 4]).held("p0", "r8-p0", [5, 6]).held("d0", "r0-d0", [8, 9])
-    log.read(6).read(7).violation("use-after-free", "d0", "r0-d0")
-    log.held("p0", "r9-p0", [4, 5])
+    log.read(6).read(7).held("p0", "r9-p0", [4, 5])
+    log.violation("use-after-free", "d0", "r0-d0").held("p0", "r10-p0", [4, 5])
     assert texts(log, STALE) == [
         "p0 gives blocks 4-5 to r0-p0",
         "p0 lets go of the blocks of r0-p0",
