@@ -91,7 +91,8 @@ def command(
       faultlab run late-hand-off
       faultlab run --requests 60 --set length_scale=0.1
       faultlab run my.yaml --seed 7 --hold req-3=65 --out runs/held
-      faultlab run --trace conversation.jsonl --requests 200 --set tp_size=2
+      faultlab run --trace conversation.jsonl --requests 200 --set time_scale=0.1
+      faultlab run --set tp_size=2 --set executor=multi-process
       faultlab run --connector my.package.connector:MyConnector --extra-config '{"port": 9}'
 
     Exit code 0: no violation; 1: violation; 2: bad usage; 3: the testbed failed.
