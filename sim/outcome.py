@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from sim.oracles import Violation
+from sim.workload.summary import WorkloadSummary
 
 SCHEMA_VERSION = 1
 
@@ -19,7 +20,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     violations: list[Violation]
     requests: dict[str, int]
     """Counts by outcome."""
-    workload: dict[str, float]
+    workload: WorkloadSummary
     virtual_s: float
     wall_s: float
     guest_s: float

@@ -61,6 +61,8 @@ DELIVER = Deliver()
 
 
 class Rule(Protocol):
+    """Whoever wants a say: a fault, a test."""
+
     def judge(self, item: Any) -> Verdict | None:
         """A verdict about ``item``, or None to let the next rule decide."""
 

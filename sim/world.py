@@ -99,7 +99,7 @@ class World:
     def new_guest_process(self, engine: Engine, name: str) -> GuestProcess:
         """A process of ``engine`` with fresh copies of the guest modules."""
         process = Process(engine.node, name, incarnation=engine.incarnation)
-        roots = _ALWAYS_GUESTS
+        roots: tuple[str, ...] = _ALWAYS_GUESTS
         if engine.connector is not None:
             roots += engine.connector.kind.roots
         label = f"{engine.name}_{name}_{engine.incarnation}"

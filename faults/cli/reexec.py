@@ -12,22 +12,19 @@ import os
 import sys
 from collections.abc import Mapping
 
+from sim.model.environment import VLLM_ENVIRONMENT
+
 HASH_SEED = "PYTHONHASHSEED"
 CALLER_HASH_SEED = "FAULTLAB_CALLER_HASHSEED"
 # Holds the process id, which survives the replacement but not a fork: a child that inherits the
 # variable is a different process and may replace itself once, too.
 REEXECUTED = "FAULTLAB_REEXECUTED_PID"
 
-_FIXED = {
-    HASH_SEED: "0",
-    "VLLM_TARGET_DEVICE": "cpu",
-    # Upstream's recurrent-state transfer needs this layout on both sides.
-    "VLLM_SSM_CONV_STATE_LAYOUT": "DS",
-    # A testbed never reports usage to anybody.
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-}
+# A testbed never reports usage to anybody.
+_FIXED = {HASH_SEED: "0", **VLLM_ENVIRONMENT, "DO_NOT_TRACK": "1"}
 _DEFAULTS = {"VLLM_LOGGING_LEVEL": "ERROR"}
+# vLLM's other variables (host address, ports, time-outs) would change what guests do.
+_KEPT = (*_DEFAULTS, *_FIXED, "VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT")
 
 
 class ReexecError(RuntimeError):
@@ -36,7 +33,8 @@ class ReexecError(RuntimeError):
 
 def simulation_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return a copy of ``environ`` in which simulations are reproducible."""
-    return {**_DEFAULTS, **environ, **_FIXED}
+    kept = {k: v for k, v in environ.items() if not k.startswith("VLLM_") or k in _KEPT}
+    return {**_DEFAULTS, **kept, **_FIXED}
 
 
 def settle_process() -> None:
@@ -50,6 +48,8 @@ def settle_process() -> None:
     if not sys.flags.hash_randomization:
         if not already_replaced:
             os.environ[CALLER_HASH_SEED] = os.environ.get(HASH_SEED, "random")
+        for name in os.environ.keys() - wanted.keys() - {CALLER_HASH_SEED}:
+            del os.environ[name]
         os.environ.update(wanted)  # nothing has read these yet, so no new process is needed
         return
     if already_replaced:

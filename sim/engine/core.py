@@ -51,7 +51,9 @@ class EngineLoop(EngineCoreProc):
         self.process_input_queue_block = True
         self.enable_fault_tolerance = False
         EngineCore.__init__(self, vllm_config, executor_class, log_stats=False)
-        self._step, self.step_fn = self.step_fn, self._timed_step
+        # Chosen by vLLM: with or without a batch queue.
+        self._step: Callable[[], Any] = self.__dict__["step_fn"]
+        self.step_fn = self._timed_step
 
     def _timed_step(self) -> Any:
         kernel = self._engine.kernel

@@ -56,7 +56,7 @@ class MultiProcessExecutor(MultiprocExecutor):
         ranks = [engine.start_rank_process(rank) for rank in range(self.world_size)]
         self.rpc_broadcast_mq = MessageQueue(kernel, ranks)
         self.response_mqs = [MessageQueue(kernel, [engine.core]) for _ in ranks]
-        self.futures_queue = deque()
+        self.futures_queue: deque[Any] = deque()
         self.output_rank = 0
         for rank, guest in enumerate(ranks):
             kernel.spawn(guest.process, self._rank_main, guest, rank, name="worker")

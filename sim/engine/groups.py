@@ -72,7 +72,7 @@ def enter_groups(engine: Engine, process: Process, rank: int) -> None:
     size = engine.options.tp_size
     tensor_parallel = RankGroup("tp", rank, size, engine.world.rendezvous(engine, size))
     alone = RankGroup("alone", 0, 1, Rendezvous(engine.kernel, 1))
-    parallel_state._WORLD = parallel_state._TP = tensor_parallel  # type: ignore[assignment]
-    parallel_state._PP = parallel_state._DP = alone  # type: ignore[assignment]
-    parallel_state._DCP = parallel_state._PCP = alone  # type: ignore[assignment]
+    parallel_state._WORLD = parallel_state._TP = tensor_parallel
+    parallel_state._PP = parallel_state._DP = alone
+    parallel_state._DCP = parallel_state._PCP = alone
     process.resources["tp group"] = tensor_parallel

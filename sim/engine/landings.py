@@ -12,6 +12,7 @@ import numpy as np
 from sim.fabric.memory import MemoryRegion
 from sim.model.footprint import Footprint, Touched
 from sim.probes import Probe
+from sim.units import SECOND
 
 if TYPE_CHECKING:
     from sim.engine.worker import Worker
@@ -35,7 +36,8 @@ class MemoryMap:
         """The rank whose caches hold ``region``, and the blocks in its ranges; None if none do."""
         for start, end, worker, footprint in self._ranks:
             if start <= region.address < end:
-                return worker, footprint.touched(np.asarray(offsets) + region.address - start, sizes)
+                in_backing = np.asarray(offsets) + (region.address - start)
+                return worker, footprint.touched(in_backing, sizes)
         return None
 
 
@@ -52,8 +54,14 @@ class LandingWatch(Probe):
         worker, touched = found
         assert worker.memory is not None
         worker.memory.wrote(
-            np.unique(touched.block_id),
-            worker.engine.kernel.now_ns,
-            lambda: f"transfer {landing.transfer_uid} ({landing.operation.name.lower()} between "
-            f"{landing.initiator} and {landing.target}, posted at {landing.posted_ns / 1e9:.6f} s)",
+            np.unique(touched.block_id), worker.engine.kernel.now_ns, lambda: _in_words(landing)
         )
+
+
+def _in_words(landing: Any) -> str:
+    verb = landing.operation.name.lower()
+    posted_s = landing.posted_ns / SECOND
+    return (
+        f"transfer {landing.transfer_uid} ({verb} between {landing.initiator} and "
+        f"{landing.target}, posted at {posted_s:.6f} s)"
+    )

@@ -26,3 +26,11 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     num_blocks: Count | None = None
     """KV cache blocks per rank; chosen from the workload when not given."""
     step_times: StepTimes = StepTimes()
+
+    def __post_init__(self) -> None:
+        """Refuse what vLLM's executors cannot do."""
+        if self.tp_size > 1 and self.executor == "single-process":
+            raise ValueError(
+                f"tp_size {self.tp_size} needs executor: multi-process, because vLLM's "
+                "single-process executor has one rank"
+            )

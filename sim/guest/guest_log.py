@@ -18,6 +18,9 @@ from sim.kernel import Kernel
 
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _MAX_LENGTH = 2_000
+# The engine and the guests. Other parts of vLLM speak mostly while they are imported, which
+# happens once in the life of an interpreter and is no part of a run.
+_RECORDED = (f"{GUEST_ROOT}.", "vllm.v1.")
 
 
 class GuestLog(logging.Handler):
@@ -28,6 +31,8 @@ class GuestLog(logging.Handler):
         self._kernel = kernel
 
     def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith(_RECORDED):
+            return
         text = record.getMessage()
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]

@@ -118,9 +118,9 @@ class GuestImporter:
         """From now on the end of a guest object has no effect: its process is gone."""
         for module in self._copies.values():
             for value in list(vars(module).values()):
-                if isinstance(value, type) and value.__module__ == module.__name__:
-                    if "__del__" in vars(value):
-                        del value.__del__  # type: ignore[attr-defined]
+                is_own_class = isinstance(value, type) and value.__module__ == module.__name__
+                if is_own_class and "__del__" in vars(value):
+                    del value.__del__
 
     def close(self) -> None:
         """Forget the copies; the interpreter no longer knows them."""

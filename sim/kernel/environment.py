@@ -13,8 +13,7 @@ from heapq import heappush
 from typing import Any
 
 import simpy
-from simpy.core import NORMAL
-from simpy.events import Event
+from simpy.events import NORMAL, Event
 
 _SEQUENCE_BITS = 48
 

@@ -120,7 +120,7 @@ class Kernel:
     def current(self) -> Task | None:
         """The running task, or None on the hub."""
         running = greenlet.getcurrent()
-        return running if running.__class__ is Task else None  # type: ignore[return-value]
+        return running if isinstance(running, Task) else None
 
     def require_task(self, verb: str) -> Task:
         task = self.current()
@@ -140,7 +140,7 @@ class Kernel:
     ) -> Task:
         """Start a thread in ``process``; it gets its first turn after everything due now."""
         task = Task(
-            lambda: self._body(task, function, args, kwargs),
+            lambda: self._body(task, lambda: function(*args, **kwargs)),
             self._hub,
             process=process,
             name=name,
@@ -150,18 +150,16 @@ class Kernel:
         )
         self.tasks.append(task)
         process.tasks.append(task)
-        self.env.timeout(0).callbacks.append(lambda _event: self._wake(task))
+        self.call_later(0, self._wake, task)
         return task
 
     def kill(self, task: Task) -> None:
         """The task never runs again; its stack is unwound only when the run has ended."""
         task.killed = True
 
-    def _body(
-        self, task: Task, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def _body(self, task: Task, function: Callable[[], Any]) -> None:
         try:
-            function(*args, **kwargs)
+            function()
         except TaskKilled:
             pass
         except TestbedError as error:
@@ -234,7 +232,7 @@ class Kernel:
     def _wake_deferred(self, process: Process) -> None:
         deferred, process.deferred = process.deferred, []
         for task in deferred:
-            self.env.timeout(0).callbacks.append(lambda _event, task=task: self._wake(task))
+            self.call_later(0, self._wake, task)
 
     # ------------------------------------------------------------- switching
 

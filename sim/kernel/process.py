@@ -20,6 +20,8 @@ class Node:
 
 
 class ProcessState(enum.Enum):
+    """A paused process goes on later, a dead one never."""
+
     RUNNING = "running"
     PAUSED = "paused"
     DEAD = "dead"

@@ -128,15 +128,19 @@ def build_vllm_config(
             device_config=DeviceConfig("cpu"),
             kv_transfer_config=transfer,
         )
-    cache_config, scheduler_config = config.cache_config, config.scheduler_config
-    cache_config.block_size = preset.block_size
-    cache_config.num_gpu_blocks_override = num_blocks
-    cache_config.enable_prefix_caching = enable_prefix_caching
-    cache_config.mamba_ssm_cache_dtype = "auto"
-    scheduler_config.enable_chunked_prefill = enable_chunked_prefill
-    scheduler_config.max_num_batched_tokens = max_num_batched_tokens
-    scheduler_config.async_scheduling = async_scheduling
+    config.cache_config.num_gpu_blocks_override = num_blocks
+    config.cache_config.enable_prefix_caching = enable_prefix_caching
+    _undo_cpu_platform(config, preset)
+    config.scheduler_config.enable_chunked_prefill = enable_chunked_prefill
+    config.scheduler_config.max_num_batched_tokens = max_num_batched_tokens
+    config.scheduler_config.async_scheduling = async_scheduling
     return config
+
+
+def _undo_cpu_platform(config: VllmConfig, preset: ModelPreset) -> None:
+    """Put back what the platform chose by itself, and a ROCm one would not have."""
+    config.cache_config.block_size = preset.block_size
+    config.cache_config.mamba_ssm_cache_dtype = "auto"
 
 
 def _check_platform() -> None:

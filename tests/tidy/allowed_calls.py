@@ -12,6 +12,9 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("sim/guest/shared_clock.py", "id"): (
         "recognises the real clock functions by identity; the numbers order nothing"
     ),
+    ("sim/guest/facades/clock.py", "time.gmtime"): (
+        "splits a given moment of virtual time into date and time; reads no clock"
+    ),
     ("sim/stopwatch.py", "time.perf_counter"): (
         "measures wall time for people; nothing in a run depends on it"
     ),

@@ -22,7 +22,8 @@ optional_counts = st.none() | counts
 seconds = st.floats(0, 1e9)
 factors = st.floats(0, 1e9, exclude_min=True)
 names = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
-plain = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | names
+numbers = st.integers(-(2**63), 2**63) | st.floats(allow_nan=False)
+plain = st.none() | st.booleans() | numbers | names
 anything = st.recursive(
     plain,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3),
@@ -57,9 +58,7 @@ workloads = st.one_of(
         max_prompt_tokens=optional_counts,
         max_output_tokens=optional_counts,
     ),
-    st.builds(
-        UniformWorkload, requests=counts, prompt_tokens=ranges, output_tokens=ranges
-    ),
+    st.builds(UniformWorkload, requests=counts, prompt_tokens=ranges, output_tokens=ranges),
     st.lists(
         inline_requests, min_size=1, max_size=3, unique_by=lambda request: request.request_id
     ).map(lambda requests: InlineWorkload(tuple(requests))),
@@ -80,7 +79,9 @@ routers = st.builds(
     ).map(tuple),
 )
 engines = st.builds(
-    EngineOptions,
+    lambda tp_size, executor, **options: EngineOptions(
+        tp_size=tp_size if executor == "multi-process" else 1, executor=executor, **options
+    ),
     tp_size=counts,
     executor=st.sampled_from(["single-process", "multi-process"]),
     async_scheduling=st.booleans(),

@@ -127,7 +127,7 @@ def test_options_win_over_the_file_and_set_over_both(tmp_path: Path) -> None:
             overlay=tmp_path,
             requests=3,
             holds=("req-1=65",),
-            settings=("seed=9", "tp_size=2"),
+            settings=("seed=9", "tp_size=2", "executor=multi-process"),
             seed=5,
             check="full",
             perturb=True,

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from vllm.envs import disable_envs_cache
 
 from sim.errors import UnsupportedByFacade
 from sim.guest.facades import socket_facade
@@ -75,6 +76,7 @@ def test_open_ports_are_distinct_and_reproducible(world: World) -> None:
 
 def test_open_port_search_skips_ports_in_use(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """With VLLM_PORT, the first port that nobody listens on is found."""
+    disable_envs_cache()  # an engine that ran in this process has frozen what vLLM sees
     utils = world.utils[0]
     monkeypatch.setenv("VLLM_PORT", "7000")
 

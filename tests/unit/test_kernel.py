@@ -22,8 +22,11 @@ def kernel():
 def test_sleeping_takes_virtual_time_only(kernel: Kernel, process: Process) -> None:
     """A sleep of an hour ends an hour later, at once."""
     woke: list[int] = []
-    kernel.spawn(process, lambda: (kernel.sleep(3_600_000_000_000), woke.append(kernel.now_ns)),
-                 name="sleeper")
+    kernel.spawn(
+        process,
+        lambda: (kernel.sleep(3_600_000_000_000), woke.append(kernel.now_ns)),
+        name="sleeper",
+    )
     kernel.run()
     assert woke == [3_600_000_000_000]
 
@@ -51,6 +54,7 @@ def test_float_delay_is_refused(kernel: Kernel) -> None:
 
 def test_deadlock_lists_who_waits_for_what_and_where(kernel: Kernel, process: Process) -> None:
     """A run that cannot go on names the task, its wait and the line it waits at."""
+
     def stuck() -> None:
         kernel.wait(kernel.event(), what="a message that never comes")
 
@@ -66,6 +70,7 @@ def test_exception_in_guest_task_is_attributed_to_its_node(
     kernel: Kernel, process: Process
 ) -> None:
     """A guest thread dies of its exception like a Python thread; the run goes on."""
+
     def fail() -> None:
         raise ValueError("boom")
 
@@ -78,6 +83,7 @@ def test_exception_in_guest_task_is_attributed_to_its_node(
 
 def test_exception_in_testbed_task_ends_the_run(kernel: Kernel, process: Process) -> None:
     """The simulated hardware must not fail silently."""
+
     def fail() -> None:
         raise ValueError("boom")
 
@@ -88,6 +94,7 @@ def test_exception_in_testbed_task_ends_the_run(kernel: Kernel, process: Process
 
 def test_testbed_error_cannot_be_swallowed_by_guest(kernel: Kernel, process: Process) -> None:
     """Guest code that catches Exception does not hide a hole in the testbed."""
+
     def body() -> None:
         try:
             raise TestbedError("hole")

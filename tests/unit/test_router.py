@@ -73,7 +73,10 @@ def test_the_producer_is_told_that_somebody_else_decodes() -> None:
 def test_the_consumer_gets_a_copy_of_what_the_producer_returned_and_the_rest_is_filled_in() -> None:
     """Connectors change the parameters they get, which nobody else may notice."""
     world = fake_world()
-    p, d = producer(world, options=EngineOptions(tp_size=4)), FakeEngine(world, "d0")
+    p, d = (
+        producer(world, options=EngineOptions(tp_size=4, executor="multi-process")),
+        FakeEngine(world, "d0"),
+    )
     world.kernel.run(until=serve(world, [p], [d], [spec()]).done)
     params = d.params_of()
     assert params == {**RETURNED, "remote_dp_size": 1, "tp_size": 4}

@@ -11,14 +11,14 @@ from sim.scenario import Scenario, TraceWorkload, UniformWorkload, with_settings
 def test_short_names_and_dotted_paths_name_the_same_settings() -> None:
     """Values are YAML, and everything else stays."""
     short = with_settings(
-        Scenario(seed=5), {"tp_size": "2", "async_scheduling": "false", "geometry": "real"}
+        Scenario(seed=5), {"max_num_seqs": "2", "async_scheduling": "false", "geometry": "real"}
     )
     dotted = with_settings(
         Scenario(seed=5),
-        {"engine.tp_size": "2", "engine.async_scheduling": "false", "geometry": "real"},
+        {"engine.max_num_seqs": "2", "engine.async_scheduling": "false", "geometry": "real"},
     )
     assert short == dotted
-    assert (short.engine.tp_size, short.engine.async_scheduling, short.seed) == (2, False, 5)
+    assert (short.engine.max_num_seqs, short.engine.async_scheduling, short.seed) == (2, False, 5)
     assert short.geometry == "real"
 
 

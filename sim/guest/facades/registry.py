@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from sim.fabric import Fabric
-from sim.fabric import mori_io
+from sim.fabric import Fabric, mori_io
 from sim.guest.facades import chance, clock, futures, processes, queues, threads, torch_facade
 from sim.guest.facades.processes import Runner, SidePrograms
 from sim.guest.facades.socket_facade import make as make_socket
