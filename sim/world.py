@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
+from sim.engine.connectors import in_tree_roots
 from sim.engine.groups import Rendezvous
 from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.owners import HashOwners
@@ -101,7 +102,7 @@ class World:
         process = Process(engine.node, name, incarnation=engine.incarnation)
         roots: tuple[str, ...] = _ALWAYS_GUESTS
         if engine.connector is not None:
-            roots += engine.connector.kind.roots
+            roots += (*engine.connector.kind.roots, *in_tree_roots())
         label = f"{engine.name}_{name}_{engine.incarnation}"
         guest = GuestProcess(process, GuestImporter(label, roots, self.facades, self.sources))
         self._guests.append(guest)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from sim.errors import UsageError
 from sim.guest.process import GuestProcess
 
 _V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
+_SHARED_OF_V1 = ("base", "metrics")  # what vLLM's shared code tests for with isinstance
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,16 @@ def _roots_of(module: str) -> tuple[str, ...]:
     if module.startswith(_V1 + "."):
         return (f"{_V1}.{module.removeprefix(_V1 + '.').partition('.')[0]}",)
     return (module.partition(".")[0],)
+
+
+@cache
+def in_tree_roots() -> tuple[str, ...]:
+    """vLLM's own connectors, one module or package each: guests wherever a guest imports them,
+    because anybody's connector may be built on one."""
+    spec = importlib.util.find_spec(_V1)
+    assert spec is not None
+    modules = pkgutil.iter_modules(spec.submodule_search_locations)
+    return tuple(f"{_V1}.{m.name}" for m in modules if m.name not in _SHARED_OF_V1)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ class GuestImporter:
         sources: GuestSources,
     ) -> None:
         self.prefix = f"{GUEST_ROOT}.{label}."
-        self._roots = tuple(roots)
+        self._roots = dict.fromkeys(roots)
         self._facades = dict(facades)
         self._facades.setdefault("importlib", self._importlib_facade())
         self._sources = sources
@@ -86,7 +86,9 @@ class GuestImporter:
         return self._copies[name]
 
     def is_guest(self, name: str) -> bool:
-        return any(name == root or name.startswith(root + ".") for root in self._roots)
+        while name and name not in self._roots:
+            name = name.rpartition(".")[0]
+        return bool(name)
 
     def is_special(self, name: str) -> bool:
         """Whether guests get anything but the shared module under this name."""
