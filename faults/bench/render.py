@@ -1,0 +1,81 @@
+"""The speed table for people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from faults.bench.scenarios import GROWTH, IDLE, STANDARD, TRACE
+from faults.bench.table import KERNEL
+
+Row = tuple[str, str]
+
+
+def render(document: Mapping[str, Any], console: Console) -> None:
+    """One line a figure, then where the time of the standard run goes."""
+    machine, sections = document["machine"], document["sections"]
+    table = Table(title="speed")
+    table.add_column("scenario", no_wrap=True)
+    table.add_column("figure")
+    table.add_column("value", justify="right", no_wrap=True)
+    for name, figures in sections.items():
+        for number, (figure, value) in enumerate(_ROWS[name](figures)):
+            table.add_row("" if number else name, figure, value)
+        table.add_section()
+    console.print(table)
+    if STANDARD in sections:
+        _render_profile(sections[STANDARD]["profile"], console)
+    console.print(
+        f"{machine['cpu']}, {machine['cores']} cores; Python {machine['python']}, vLLM "
+        f"{machine['vllm']}, torch {machine['torch']}; {machine['date']}",
+        style="dim",
+    )
+
+
+def _render_profile(profile: Mapping[str, Any], console: Console) -> None:
+    table = Table(title=f"where {STANDARD} spends its time")
+    table.add_column("part")
+    table.add_column("share", justify="right")
+    for part, share in profile["shares"].items():
+        table.add_row(part, f"{share:.1%}")
+    console.print(table)
+
+
+def _run_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    yield "runs/s/core", f"{figures['runs_per_s_core']:.2f}"
+    yield f"wall per run, median of {figures['runs']}", f"{figures['wall_s'] * 1e3:.1f} ms"
+    yield "processor time per run", f"{figures['cpu_s'] * 1e3:.1f} ms"
+    yield "of it until the engines are up", f"{figures['start_up_cpu_s'] * 1e3:.1f} ms"
+    yield "engine steps", f"{figures['engine_steps']:,}"
+    yield "processor time per step", f"{figures['cpu_us_per_step']:.0f} µs"
+    yield "outside simulated processes, per step", f"{figures['testbed_us_per_step']:.0f} µs"
+    yield "virtual/wall", f"{figures['virtual_per_wall']:.1f}"
+    yield "peak memory", f"{figures['peak_memory_mib']:.0f} MiB"
+
+
+def _kernel_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    yield "events/s with tasks, log and hash", f"{figures['events_per_s']:,.0f}"
+    yield "events/s of SimPy alone", f"{figures['bare_simpy_events_per_s']:,.0f}"
+
+
+def _growth_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    for point in figures["points"]:
+        yield f"{point['requests']:,} requests", f"{point['ms_per_request']:.2f} ms/request"
+    yield "peak memory", f"{figures['points'][-1]['peak_memory_mib']:.0f} MiB"
+
+
+def _idle_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    yield f"one of {figures['empty_steps']:,} empty steps", f"{figures['us_per_empty_step']:.1f} µs"
+    yield "virtual/wall", f"{figures['virtual_per_wall']:.1f}"
+
+
+_ROWS = {
+    STANDARD: _run_rows,
+    KERNEL: _kernel_rows,
+    GROWTH: _growth_rows,
+    IDLE: _idle_rows,
+    TRACE: _run_rows,
+}

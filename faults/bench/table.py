@@ -1,0 +1,119 @@
+"""The sections of the speed table, each a function that measures and returns plain figures."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from faults.bench.kernel import bare_simpy_events_per_s, kernel_events_per_s
+from faults.bench.measure import measure
+from faults.bench.profile import shares
+from faults.bench.scenarios import (
+    GROWTH,
+    IDLE,
+    STANDARD,
+    TRACE,
+    fixed_scenario,
+    with_requests,
+    with_trace,
+)
+from faults.machine import probe
+from sim.router.options import RouterOptions
+from sim.scenario import Scenario
+
+KERNEL = "kernel"
+SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, TRACE)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is run. ``trace`` is a Mooncake trace, without which its section is left out."""
+
+    runs: int = 20
+    events: int = 200_000
+    growth: tuple[int, ...] = (100, 1_000)
+    trace: Path | None = None
+
+
+def measured(name: str, effort: Effort) -> dict[str, Any]:
+    """The figures of section ``name``."""
+    return _SECTIONS[name](effort)
+
+
+def _standard(effort: Effort) -> dict[str, Any]:
+    scenario = fixed_scenario(STANDARD)
+    figures = measure(scenario, effort.runs).figures()
+    return {**figures, "profile": shares(scenario, effort.runs)}
+
+
+def _kernel(effort: Effort) -> dict[str, Any]:
+    return {
+        "events": effort.events,
+        "events_per_s": kernel_events_per_s(effort.events),
+        "bare_simpy_events_per_s": bare_simpy_events_per_s(effort.events),
+    }
+
+
+def _growth(effort: Effort) -> dict[str, Any]:
+    scenario = fixed_scenario(GROWTH)
+    points = []
+    for requests in effort.growth:
+        figures = measure(with_requests(scenario, requests), 1).figures()
+        points.append({**figures, "ms_per_request": figures["cpu_s"] / requests * 1e3})
+    return {"points": points}
+
+
+def _idle(effort: Effort) -> dict[str, Any]:
+    return idle_figures(fixed_scenario(IDLE))
+
+
+def idle_figures(scenario: Scenario) -> dict[str, Any]:
+    """A run that hardly does anything but wait, less the same run without the wait."""
+    waiting = measure(scenario, 1).figures()
+    busy = measure(_without_hold(scenario), 1).figures()
+    steps = waiting["engine_steps"] - busy["engine_steps"]
+    empty_s = waiting["cpu_s"] - busy["cpu_s"]
+    return {**waiting, "empty_steps": steps, "us_per_empty_step": empty_s / steps * 1e6}
+
+
+def _without_hold(scenario: Scenario) -> Scenario:
+    return msgspec.structs.replace(scenario, router=RouterOptions())
+
+
+def _trace(effort: Effort) -> dict[str, Any]:
+    assert effort.trace is not None
+    return measure(with_trace(fixed_scenario(TRACE), effort.trace), 1).figures()
+
+
+_SECTIONS: dict[str, Callable[[Effort], dict[str, Any]]] = {
+    STANDARD: _standard,
+    KERNEL: _kernel,
+    GROWTH: _growth,
+    IDLE: _idle,
+    TRACE: _trace,
+}
+
+
+def where_and_when() -> dict[str, Any]:
+    """What the figures hold for."""
+    machine = probe()
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": _cpu_model(),
+        "cores": machine.cores,
+        "python": platform.python_version(),
+        **{name: machine.installed.get(name, "absent") for name in ("vllm", "torch", "simpy")},
+    }
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()

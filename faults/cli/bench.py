@@ -1,0 +1,95 @@
+"""``faultlab bench``: the speed table on the fixed scenarios."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from faults.bench.render import render
+from faults.bench.scenarios import TRACE
+from faults.bench.table import SECTIONS, Effort, measured, where_and_when
+from faults.cli.outcome import JsonFlag, Outcome
+from sim.errors import UsageError
+
+_TRACE_FILE = "mooncake_fast25_conversation_trace.jsonl"
+
+Sections = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[SECTION]...", help=f"Which of: {', '.join(SECTIONS)}. Default: all."),
+]
+Runs = Annotated[int, typer.Option(min=1, help="Runs of the standard scenario.")]
+Events = Annotated[int, typer.Option(min=100, help="Events of the kernel section.")]
+Full = Annotated[bool, typer.Option("--full", help="Growth up to 10,000 requests; minutes.")]
+Trace = Annotated[
+    Path | None,
+    typer.Option(help=f"A Mooncake trace for {TRACE}; default: {_TRACE_FILE} in $FAULTLAB_TRACES."),
+]
+
+
+def command(
+    sections: Sections = None,
+    runs: Runs = 20,
+    events: Events = 200_000,
+    full: Full = False,
+    trace: Trace = None,
+    json: JsonFlag = False,
+) -> Outcome:
+    """Measure how fast the testbed is, on fixed scenarios.
+
+    Rates are per second of processor time of one core. Compare figures of the same machine only,
+    and of a quiet one.
+
+    \b
+    Examples:
+      faultlab bench
+      faultlab bench standard-fault-free kernel --json
+      faultlab bench growth --full
+      faultlab bench trace-100 --trace conversation.jsonl
+    """
+    growth = (100, 1_000, 10_000) if full else (100, 1_000)
+    effort = Effort(runs=runs, events=events, growth=growth, trace=trace or _trace_of_environment())
+    names = _chosen(sections or [], has_trace=effort.trace is not None)
+    document = {
+        "machine": where_and_when(),
+        "sections": {name: measured(name, effort) for name in _with_progress(names)},
+    }
+    return Outcome(document, partial(render, document))
+
+
+def _trace_of_environment() -> Path | None:
+    directory = os.environ.get("FAULTLAB_TRACES")
+    return None if directory is None else Path(directory) / _TRACE_FILE
+
+
+def _chosen(given: list[str], *, has_trace: bool) -> list[str]:
+    for name in given:
+        if name not in SECTIONS:
+            raise UsageError(f"{name}: no such section; there are: {', '.join(SECTIONS)}")
+    if TRACE in given and not has_trace:
+        raise UsageError(f"{TRACE}: needs a trace; give --trace, or set FAULTLAB_TRACES")
+    if given:
+        return [name for name in SECTIONS if name in given]
+    return [name for name in SECTIONS if name != TRACE or has_trace]
+
+
+def _with_progress(names: list[str]) -> Iterable[str]:
+    return _shown(names) if sys.stderr.isatty() else names
+
+
+def _shown(names: list[str]) -> Iterator[str]:
+    """The names, with a bar for people; it moves between sections, so it disturbs none."""
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as progress:
+        bar = progress.add_task("", total=len(names))
+        for number, name in enumerate(names):
+            progress.update(bar, description=f"measuring {name}", completed=number, refresh=True)
+            yield name

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from faults.bench.profile import OTHER, part_of, shares
+from faults.bench.render import render
+from faults.bench.scenarios import GROWTH, IDLE, STANDARD, TRACE, fixed_scenario, with_requests
+from faults.bench.table import Effort, idle_figures, measured, where_and_when
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+from sim.router.options import Hold, RouterOptions
+
+TRACE_LINE = '{"timestamp": 0, "input_length": 600, "output_length": 3, "hash_ids": [1, 2]}\n'
+
+
+def test_the_command_prints_figures_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    """The fields that other tools compare from version to version."""
+    arguments = ["bench", "kernel", STANDARD, "--runs", "1", "--events", "1000", "--json"]
+    assert dispatch.run(arguments) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert set(document) == {"schema_version", "machine", "sections"}
+    assert {"date", "cpu", "cores", "python", "vllm", "torch", "simpy"} <= set(document["machine"])
+    assert list(document["sections"]) == [STANDARD, "kernel"], "in the table's order"
+    standard, kernel = document["sections"].values()
+    assert (standard["verdict"], standard["runs"], standard["requests"]) == ("pass", 1, 8)
+    assert sum(standard["profile"]["shares"].values()) == pytest.approx(1)
+    rates = ["runs_per_s_core", "wall_s", "start_up_cpu_s", "testbed_us_per_step", "events"]
+    assert all(standard[key] > 0 for key in [*rates, "virtual_per_wall", "peak_memory_mib"])
+    assert kernel["events"] == 1000
+    assert min(kernel["events_per_s"], kernel["bare_simpy_events_per_s"]) > 0
+
+
+def test_growth_tells_the_cost_of_a_request_for_each_number() -> None:
+    """Linear growth shows as equal costs."""
+    points = measured(GROWTH, Effort(growth=(1, 3)))["points"]
+    assert [point["requests"] for point in points] == [1, 3]
+    assert all(point["verdict"] == "pass" and point["ms_per_request"] > 0 for point in points)
+
+
+def test_idle_counts_the_steps_of_the_wait_only() -> None:
+    """What the run does besides waiting is measured by itself and taken off."""
+    router = RouterOptions(holds=(Hold("held", 0.2),))
+    scenario = msgspec.structs.replace(fixed_scenario(IDLE), router=router)
+    figures = idle_figures(scenario)
+    assert figures["verdict"] == "pass"
+    assert 150 <= figures["empty_steps"] < figures["engine_steps"]
+
+
+def test_a_trace_is_measured_when_there_is_one(tmp_path: Path) -> None:
+    """The scenario names a file that the project does not ship."""
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text(TRACE_LINE * 100)
+    scenario = fixed_scenario(TRACE)
+    assert with_requests(scenario, 2).workload.requests == 2
+    assert measured(TRACE, Effort(trace=trace))["requests"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["bench", "speed"], "speed: no such section; there are: standard-fault-free, kernel"),
+        (["bench", TRACE], "needs a trace; give --trace, or set FAULTLAB_TRACES"),
+    ],
+)
+def test_a_section_that_cannot_be_measured_is_bad_usage(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    words: str,
+) -> None:
+    """With what there is instead, before anything is measured."""
+    monkeypatch.delenv("FAULTLAB_TRACES", raising=False)
+    assert dispatch.run(arguments) == ExitCode.BAD_USAGE
+    assert words in capsys.readouterr().err
+
+
+def test_the_profile_counts_libraries_for_whoever_calls_them() -> None:
+    """The innermost frame of a known part decides; code of no part is named as such."""
+    frames = {}
+
+    def note(name: str) -> None:
+        frames[name] = part_of(sys._getframe())
+
+    exec("note('x')", {"__name__": "vllm.v1.core.sched.scheduler", "note": note})
+    note("y")
+    assert frames == {"x": "vLLM scheduler", "y": OTHER}
+    assert shares(with_requests(fixed_scenario(GROWTH), 2), 1)["samples"] > 0
+
+
+def test_the_table_has_a_line_for_every_figure() -> None:
+    """Also of the sections that are left out by default."""
+    effort = Effort(runs=1, events=100, growth=(1,))
+    run = measured(STANDARD, effort)
+    sections = {
+        STANDARD: run,
+        "kernel": measured("kernel", effort),
+        GROWTH: {"points": [{**run, "ms_per_request": 1.5}]},
+        IDLE: {**run, "empty_steps": 10, "us_per_empty_step": 2.5},
+        TRACE: run,
+    }
+    screen = io.StringIO()
+    render({"machine": where_and_when(), "sections": sections}, Console(file=screen, width=120))
+    shown = screen.getvalue()
+    for words in [*sections, "runs/s/core", "SimPy alone", "1.50 ms/request", "2.5 µs", "oracles"]:
+        assert words in shown
