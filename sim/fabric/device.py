@@ -16,6 +16,7 @@ from simpy.events import Event
 from sim.fabric.memory import MemoryRegion
 from sim.fabric.nic import Nic
 from sim.fabric.queue_pair import QueuePair
+from sim.fabric.timers import Timers
 from sim.kernel import Process
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ class Device:
         region = self._regions.get(key)
         return region if region is not None and region.valid else None
 
-    def create_queue_pair(self, depth: int) -> QueuePair:
-        """A queue pair in state RESET."""
-        queue_pair = QueuePair(self.fabric, self, self.fabric.next_queue_pair_number(), depth)
+    def create_queue_pair(self, depth: int, timers: Timers | None = None) -> QueuePair:
+        """A queue pair in state RESET, with the profile's timers unless others are given."""
+        number = self.fabric.next_queue_pair_number()
+        timers = timers if timers is not None else self.fabric.profile.timers
+        queue_pair = QueuePair(self.fabric, self, number, depth, timers)
         self.queue_pairs.append(queue_pair)
         return queue_pair
 

@@ -6,8 +6,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.fabric.memory import Access, Bytes, MemoryRegion, copy_segments, gather, scatter
-from sim.fabric.verdicts import LandLate, LandPart, WorkRequestItem, completion_status, refuse
-from sim.fabric.work import CompletionStatus, Landing, Operation, Segments, WorkRequestChain
+from sim.fabric.verdicts import (
+    LandLate,
+    LandPart,
+    SendItem,
+    WorkRequestItem,
+    completion_status,
+    refuse,
+)
+from sim.fabric.work import (
+    CompletionStatus,
+    Landing,
+    Operation,
+    Received,
+    Segments,
+    Send,
+    WorkRequestChain,
+)
 from sim.verdict import Corrupt, Delay, Deliver, Drop, Duplicate, Fail
 
 if TYPE_CHECKING:
@@ -17,7 +32,8 @@ if TYPE_CHECKING:
 def landing_delay_ns(queue_pair: QueuePair, chain: WorkRequestChain) -> int:
     """How long after leaving the wire ``chain`` lands; this is where the rules are asked."""
     if chain.verdict is None:  # a chain that is sent again keeps its fate
-        item = WorkRequestItem(chain, queue_pair.pair, queue_pair.number)
+        kind = SendItem if isinstance(chain, Send) else WorkRequestItem
+        item = kind(chain, queue_pair.pair, queue_pair.number)
         chain.verdict = queue_pair.fabric.verdicts.ask(item)
     profile = queue_pair.fabric.profile
     is_read = chain.operation is Operation.READ
@@ -27,6 +43,9 @@ def landing_delay_ns(queue_pair: QueuePair, chain: WorkRequestChain) -> int:
 
 def execute(queue_pair: QueuePair, chain: WorkRequestChain) -> None:
     """Land ``chain`` as its verdict says, and complete or fail it."""
+    if isinstance(chain, Send):
+        _receive(queue_pair, chain)
+        return
     error = _protection_error(queue_pair, chain)
     if error is not None:
         queue_pair.fail_chain(chain, chain.count - 1, error)
@@ -59,9 +78,29 @@ def execute(queue_pair: QueuePair, chain: WorkRequestChain) -> None:
             refuse(WorkRequestItem(chain, queue_pair.pair, queue_pair.number), verdict)
 
 
+def _receive(queue_pair: QueuePair, send: Send) -> None:
+    """Fill a receive of the other end, which has one."""
+    match send.verdict:
+        case Deliver() | Delay():
+            peer = queue_pair.peer
+            assert peer is not None
+            peer.receives -= 1
+            peer.device.notify(Received(send.message, peer.number))
+            queue_pair.fabric.record("received", send, queue_pair)
+            queue_pair.complete(send)
+        case Drop():
+            queue_pair.fabric.record("work-requests-lost", send, queue_pair)
+        case Fail(code=code, message=message):
+            queue_pair.fail_chain(send, 0, completion_status(code), message)
+        case verdict:
+            refuse(SendItem(send, queue_pair.pair, queue_pair.number), verdict)
+
+
 def land_prefix(queue_pair: QueuePair, chain: WorkRequestChain, progress: float) -> None:
     """The wire was interrupted: the work requests that were wholly through have landed."""
     through = int(chain.count * progress)
+    if isinstance(chain, Send):
+        return  # it has arrived or it has not, and then it is sent again
     if through and _protection_error(queue_pair, chain) is None:
         _land(queue_pair, chain, chain.segments.slice(0, through))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sim.fabric.timers import Timers
 from sim.units import US
 
 
@@ -16,6 +17,7 @@ class FabricProfile:
     needs ``max(W x nic_work_request_ns, bytes / rate)``, where the rate is shared with other
     transfers; the last byte lands ``*_landing_ns`` later and the status changes
     ``*_completion_ns`` after that. Rates are in bytes per nanosecond, which is GB/s.
+    ``post_ns`` includes the notification of that queue pair, as the measured calls had one.
     """
 
     name: str
@@ -34,16 +36,10 @@ class FabricProfile:
     write_completion_ns: int
     read_landing_ns: int
     read_completion_ns: int
-    ack_timeout_ns: int
-    retry_count: int
+    timers: Timers
     max_message_bytes: int
     control_exchange_ns: int
     """One request and reply of the control plane, connection included. Assumed, not measured."""
-
-    @property
-    def retry_budget_ns(self) -> int:
-        """How long an unanswered work request is repeated before it fails."""
-        return self.ack_timeout_ns * (self.retry_count + 1)
 
 
 CX7 = FabricProfile(
@@ -66,8 +62,7 @@ CX7 = FabricProfile(
     write_completion_ns=2_300,
     read_landing_ns=4_209,
     read_completion_ns=1_200,
-    ack_timeout_ns=4_096 * 2**14,
-    retry_count=7,
+    timers=Timers(),
     max_message_bytes=2**31,
     control_exchange_ns=300 * US,
 )

@@ -2,21 +2,26 @@
 
 A chain goes through three places: ``_waiting`` behind others, ``_sending`` on the wire, and
 ``_landing`` on its way through the network. It lands by one event, whole: its bytes are read and
-written at that instant. Only when the wire is interrupted, a part of it lands. Everything here
-runs on the hub or in the posting task and never blocks.
+written at that instant. Only when the wire is interrupted, a part of it lands. While the other
+end does not answer, or has no receive posted for a SEND, nothing moves and the first waiting
+chain is sent again and again. Everything here runs on the hub or in the posting task and never
+blocks.
 """
 
 from __future__ import annotations
 
 import enum
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sim.fabric.completions import Completions
 from sim.fabric.landing import execute, land_prefix, landing_delay_ns
 from sim.fabric.link import Flow
 from sim.fabric.send_queue import SendQueue
+from sim.fabric.timers import Timers
 from sim.fabric.verdicts import CompletionItem, PeerPair, completion_status, refuse
-from sim.fabric.work import Completion, CompletionStatus, Operation, WorkRequestChain
+from sim.fabric.work import Completion, CompletionStatus, Operation, Send, WorkRequestChain
 from sim.verdict import Delay, Deliver, Drop, Fail
 
 if TYPE_CHECKING:
@@ -34,25 +39,36 @@ class QueuePairState(enum.Enum):
     ERROR = "err"
 
 
+@dataclass(eq=False, slots=True)
+class _Stall:
+    """Why nothing moves: the next try comes after a multiple of ``period_ns``."""
+
+    since_ns: int
+    period_ns: int
+    status: CompletionStatus
+
+
 class QueuePair:
     """One end of a connection; ``peer`` is the other end."""
 
-    def __init__(self, fabric: Fabric, device: Device, number: int, depth: int) -> None:
+    def __init__(
+        self, fabric: Fabric, device: Device, number: int, depth: int, timers: Timers
+    ) -> None:
         self.fabric = fabric
         self.device = device
         self.number = number
         self.state = QueuePairState.RESET
+        self.timers = timers
         self.send_queue = SendQueue(fabric.kernel, depth)
+        self.receives = 0
         self.peer: QueuePair | None = None
         self._waiting: deque[WorkRequestChain] = deque()
         self._sending: WorkRequestChain | None = None
         self._flow: Flow | None = None
         self._landing: deque[tuple[int, WorkRequestChain]] = deque()  # with the time it is due
-        self._completing: deque[Completion] = deque()
         self._landing_due_ns = 0
-        self._completing_due_ns = 0
-        self._stall = 0
-        self._stalled_since_ns: int | None = None
+        self._completions = Completions(self)
+        self._stall: _Stall | None = None
 
     # ------------------------------------------------------------ connection
 
@@ -91,8 +107,14 @@ class QueuePair:
             self._flush(chain)
             return
         self._waiting.append(chain)
-        if self._sending is None and self._stalled_since_ns is None:
+        if self._sending is None and self._stall is None:
             self._send_next()
+
+    def post_receives(self, count: int) -> None:
+        """So many more SENDs of the peer can arrive."""
+        self.receives += count
+        if self.peer is not None:
+            self.peer.path_restored()
 
     def _send_next(self) -> None:
         if not self._waiting:
@@ -133,31 +155,50 @@ class QueuePair:
     def _land_next(self) -> None:
         if not self._landing or self._landing[0][0] > self.fabric.kernel.now_ns:
             return  # the event belonged to a chain that had to be sent again
-        if self.reachable:
-            execute(self, self._landing.popleft()[1])
-        else:
+        if not self.reachable:
             self._begin_stall()
+        elif not self._has_receive_for(self._landing[0][1]):
+            self._begin_receiver_not_ready()
+        else:
+            execute(self, self._landing.popleft()[1])
+
+    def _has_receive_for(self, chain: WorkRequestChain) -> bool:
+        assert self.peer is not None
+        return not isinstance(chain, Send) or self.peer.receives > 0
 
     # ------------------------------------------- no answer from the other end
 
     def interrupt(self) -> None:
         """The path may have gone: what was on the wire will have to be sent again."""
-        if self._sending is not None and not self.reachable:
+        repeats_send = self._stall and self._stall.status is CompletionStatus.RNR_RETRY_EXC
+        if (self._sending is not None or repeats_send) and not self.reachable:
             self._begin_stall()
 
     def _begin_stall(self) -> None:
         self._rewind()
-        self._stall += 1
-        self._stalled_since_ns = self.fabric.kernel.now_ns
-        self.fabric.kernel.call_later(
-            self.fabric.profile.retry_budget_ns, self._give_up, self._stall
+        self._stop(
+            self.timers.ack_timeout_ns, self.timers.retry_budget_ns, CompletionStatus.RETRY_EXC
         )
 
-    def _rewind(self) -> None:
+    def _begin_receiver_not_ready(self) -> None:
+        """The other end has no receive for a SEND, and drops whatever comes after it."""
+        assert self.peer is not None
+        self._rewind(lands=False)
+        period_ns, retries = self.peer.timers.rnr_wait_ns, self.timers.rnr_retries
+        budget_ns = None if retries is None else retries * period_ns
+        self._stop(period_ns, budget_ns, CompletionStatus.RNR_RETRY_EXC)
+
+    def _stop(self, period_ns: int, budget_ns: int | None, status: CompletionStatus) -> None:
+        self._stall = _Stall(self.fabric.kernel.now_ns, period_ns, status)
+        if budget_ns is not None:
+            self.fabric.kernel.call_later(budget_ns, self._give_up, self._stall)
+
+    def _rewind(self, *, lands: bool = True) -> None:
         """Take everything off the wire; the work requests that were through by then land."""
         if self._flow is not None and self._sending is not None:
             self.fabric.links.stop(self._flow)
-            land_prefix(self, self._sending, self._flow.progress)
+            if lands:
+                land_prefix(self, self._sending, self._flow.progress)
             self._waiting.appendleft(self._sending)
             self._sending = self._flow = None
         self._waiting.extendleft(chain for _due, chain in reversed(self._landing))
@@ -165,23 +206,28 @@ class QueuePair:
         self._landing_due_ns = 0
 
     def path_restored(self) -> None:
-        """The next repetition, one acknowledgement time-out after another, gets through."""
-        if self._stalled_since_ns is None or not self.reachable:
+        """The next repetition, one time-out after another, gets through."""
+        stall = self._stall
+        if stall is None or not self._would_be_taken(stall):
             return
         kernel = self.fabric.kernel
-        stalled_for = kernel.now_ns - self._stalled_since_ns
-        kernel.call_later(
-            -stalled_for % self.fabric.profile.ack_timeout_ns, self._resume, self._stall
-        )
+        stalled_for = kernel.now_ns - stall.since_ns
+        kernel.call_later(-stalled_for % stall.period_ns, self._resume, stall)
 
-    def _resume(self, stall: int) -> None:
-        if stall == self._stall and self._stalled_since_ns is not None and self.reachable:
-            self._stalled_since_ns = None
+    def _would_be_taken(self, stall: _Stall) -> bool:
+        if not self.reachable:
+            return False
+        is_for_a_receive = stall.status is CompletionStatus.RNR_RETRY_EXC
+        return not is_for_a_receive or self._has_receive_for(self._waiting[0])
+
+    def _resume(self, stall: _Stall) -> None:
+        if stall is self._stall and self._would_be_taken(stall):
+            self._stall = None
             self._send_next()
 
-    def _give_up(self, stall: int) -> None:
-        if stall == self._stall and self._stalled_since_ns is not None:
-            self.fail_chain(self._waiting.popleft(), 0, CompletionStatus.RETRY_EXC)
+    def _give_up(self, stall: _Stall) -> None:
+        if stall is self._stall:
+            self.fail_chain(self._waiting.popleft(), 0, stall.status)
 
     # ------------------------------------------------------------ completing
 
@@ -191,11 +237,12 @@ class QueuePair:
             return
         item = CompletionItem(chain, self.pair, self.number, CompletionStatus.SUCCESS)
         verdict = self.fabric.verdicts.ask(item)
+        done = Completion(chain, CompletionStatus.SUCCESS, self.number)
         match verdict:
             case Deliver():
-                self._report(Completion(chain, CompletionStatus.SUCCESS, self.number))
+                self._completions.report(done)
             case Delay(by_ns=by_ns):
-                self._report(Completion(chain, CompletionStatus.SUCCESS, self.number), by_ns)
+                self._completions.report(done, by_ns)
             case Drop():
                 self.fabric.record("completion-lost", chain, self)
             case Fail(code=code, message=message):
@@ -213,7 +260,8 @@ class QueuePair:
     ) -> None:
         """Work request number ``work_request`` of ``chain`` failed: nothing runs here any more."""
         is_last = work_request >= chain.count - 1
-        self._report(Completion(chain, status, self.number, is_last and chain.signaled, message))
+        is_tail = is_last and chain.signaled
+        self._completions.report(Completion(chain, status, self.number, is_tail, message))
         if not is_last:
             self._flush(chain)
         self.enter_error()
@@ -223,7 +271,7 @@ class QueuePair:
         if self.state is QueuePairState.ERROR:
             return
         self.state = QueuePairState.ERROR
-        self._stalled_since_ns = None
+        self._stall = None
         self._rewind()
         self.fabric.kernel.record(
             "queue-pair-error", queue_pair=self.number, engine=self.device.key
@@ -234,30 +282,11 @@ class QueuePair:
     def destroy(self) -> None:
         """Go away without a word: nothing lands or completes through this queue pair any more."""
         self.state = QueuePairState.ERROR
-        self._stalled_since_ns = None
+        self._stall = None
         self._rewind()
         self._waiting.clear()
-        self._completing.clear()
+        self._completions.clear()
 
     def _flush(self, chain: WorkRequestChain) -> None:
         if chain.signaled:
-            self._report(Completion(chain, CompletionStatus.WR_FLUSH, self.number))
-
-    def _report(self, completion: Completion, extra_ns: int = 0) -> None:
-        kernel, profile = self.fabric.kernel, self.fabric.profile
-        delay = (
-            profile.read_completion_ns
-            if completion.chain.operation is Operation.READ
-            else profile.write_completion_ns
-        )
-        due = max(kernel.now_ns + delay + extra_ns, self._completing_due_ns)
-        self._completing_due_ns = due
-        self._completing.append(completion)
-        kernel.call_later(due - kernel.now_ns, self._complete_next)
-
-    def _complete_next(self) -> None:
-        if not self._completing:
-            return
-        completion = self._completing.popleft()
-        self.fabric.record("completion", completion.chain, self, status=completion.status.name)
-        self.device.notify(completion)
+            self._completions.report(Completion(chain, CompletionStatus.WR_FLUSH, self.number))

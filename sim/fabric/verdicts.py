@@ -33,7 +33,7 @@ class _ChainItem:
 
     @property
     def operation(self) -> Operation:
-        """READ or WRITE."""
+        """READ, WRITE or SEND."""
         return self.chain.operation
 
     @property
@@ -48,7 +48,7 @@ class _ChainItem:
 
 
 class PostItem(_ChainItem):
-    """A chain is about to be posted. Honours Deliver, Delay, Fail and ``PostPart``.
+    """A chain or a SEND is about to be posted. Honours Deliver, Delay, Fail and ``PostPart``.
 
     ``Delay`` holds the posting thread. ``Fail("SQ_FULL", "")`` is a send queue without room for
     as long as the library waits; ``Fail("ENOMEM", "")`` is a provider that refuses the chain.
@@ -65,6 +65,15 @@ class WorkRequestItem(_ChainItem):
     Drop neither lands nor completes. Corrupt calls ``change`` with the payload, an array of
     bytes that it may alter in place, before it lands. Duplicate lands the same payload a second
     time. Fail lands nothing and completes with an error, which flushes the queue pair.
+    """
+
+    __slots__ = ()
+
+
+class SendItem(_ChainItem):
+    """A SEND has left the wire. Honours Deliver, Delay, Drop and Fail.
+
+    Drop neither arrives nor completes.
     """
 
     __slots__ = ()

@@ -10,12 +10,15 @@ import numpy as np
 
 from sim.fabric.memory import MemoryRegion, Offsets
 
+_NO_REGION = MemoryRegion(0, 0, key=0, owner="", node="")
+
 
 class Operation(enum.StrEnum):
-    """One-sided operations: READ fills the initiator's memory, WRITE the target's."""
+    """READ fills the initiator's memory and WRITE the target's; SEND fills a posted receive."""
 
     READ = "read"
     WRITE = "write"
+    SEND = "send"
 
 
 class CompletionStatus(enum.IntEnum):
@@ -127,6 +130,29 @@ class WorkRequestChain:
         return self.segments.work_requests
 
 
+@dataclass(eq=False, slots=True)
+class Send(WorkRequestChain):
+    """One signaled SEND, whose few bytes lie in the work request itself and in no region."""
+
+    message: bytes = b""
+
+    @classmethod
+    def of(cls, message: bytes, transfer_uid: int) -> Send:
+        """A SEND that nobody's transfer status depends on."""
+        nowhere = np.zeros(1, np.int64)
+        segments = Segments(nowhere, nowhere, np.array([len(message)]), nowhere)
+        return cls(
+            Operation.SEND,
+            segments,
+            _NO_REGION,
+            RemoteRegion(0, 0),
+            transfer_uid,
+            context=None,
+            credit=1,
+            message=message,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Completion:
     """A work completion. ``is_tail``: of the chain's last work request, the signaled one."""
@@ -141,6 +167,14 @@ class Completion:
     def text(self) -> str:
         """What the verbs library calls the status, unless a rule said otherwise."""
         return self.message or self.status.text
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A SEND of the peer has filled a posted receive of queue pair number ``queue_pair``."""
+
+    message: bytes
+    queue_pair: int
 
 
 @dataclass(frozen=True, slots=True)

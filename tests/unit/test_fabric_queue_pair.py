@@ -11,7 +11,7 @@ from sim.kernel import Kernel, Seed
 from sim.units import MS, SECOND
 from sim.verdict import Corrupt, Delay, Deliver, Drop, Duplicate, Fail, Verdict
 
-BUDGET_NS = CX7.retry_budget_ns
+BUDGET_NS = CX7.timers.retry_budget_ns
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_cut_that_heals_in_time_only_costs_time(world: FabricWorld, kernel: Ke
     kernel.call_later(100 * MS, world.fabric.heal, "d", "p")
     kernel.run()
     assert world.statuses() == ["SUCCESS"]
-    assert 2 * CX7.ack_timeout_ns < world.completions[0][0] < 3 * CX7.ack_timeout_ns
+    assert 2 * CX7.timers.ack_timeout_ns < world.completions[0][0] < 3 * CX7.timers.ack_timeout_ns
     assert queue_pair.state is QueuePairState.READY_TO_SEND
 
 
@@ -326,8 +326,8 @@ def test_what_is_sent_again_keeps_its_fate(world: FabricWorld, kernel: Kernel) -
     kernel.call_later(MS, world.fabric.heal, "p", "d")
     kernel.run()
     first_ns, second_ns = (time for time, _landing in world.landings.seen)
-    assert CX7.ack_timeout_ns < first_ns < CX7.ack_timeout_ns + MS
-    assert second_ns > CX7.ack_timeout_ns + 100 * MS
+    assert CX7.timers.ack_timeout_ns < first_ns < CX7.timers.ack_timeout_ns + MS
+    assert second_ns > CX7.timers.ack_timeout_ns + 100 * MS
     assert world.statuses() == ["SUCCESS", "SUCCESS"]
 
 
@@ -352,7 +352,7 @@ def test_sending_before_the_other_end_is_ready_only_costs_a_repetition(
     kernel.call_later(MS, asking.connect, accepting)
     kernel.run()
     assert world.statuses() == ["SUCCESS"]
-    assert world.completions[0][0] > CX7.ack_timeout_ns
+    assert world.completions[0][0] > CX7.timers.ack_timeout_ns
 
 
 @pytest.mark.parametrize("verdict", [LandLate(SECOND), Duplicate(SECOND)])
