@@ -89,6 +89,7 @@ class Engine:
             self.kernel, "a message of the front end"
         )
         self._on_the_way: deque[tuple[EngineCoreRequestType, Any]] = deque()
+        self._outputs_on_the_way: deque[EngineCoreOutput] = deque()
         self.core = self._new_process("core")
         self.kernel.spawn(self.core.process, self._main, name="main")
 
@@ -162,11 +163,13 @@ class Engine:
             loop.input_queue.put_nowait((kind, message))
 
     def deliver_outputs(self, item: ClientOutputs) -> None:
-        """Outputs of a step reach the front end a moment later."""
+        """Outputs of a step reach the front end a moment later, in the order they were made."""
         for output in item[1].outputs:
-            self.kernel.call_later(_FRONT_END_LATENCY_NS, self._deliver, output)
+            self._outputs_on_the_way.append(output)
+            self.kernel.call_later(_FRONT_END_LATENCY_NS, self._deliver, self._outputs_on_the_way)
 
-    def _deliver(self, output: EngineCoreOutput) -> None:
+    def _deliver(self, on_the_way: deque[EngineCoreOutput]) -> None:
+        output = on_the_way.popleft()
         if self.on_output is not None:
             self.on_output(self, output)
 
