@@ -20,6 +20,8 @@ from typing import Any, Literal
 from sim.errors import UsageError
 from sim.model.environment import environment_unchanged, prepare_environment
 from sim.model.presets import Geometry, ModelPreset
+from sim.model.presets.base import StateDimensions
+from sim.model.presets.hybrid import state_dtypes, state_shapes
 
 prepare_environment()  # vLLM reads it while it is imported
 
@@ -38,8 +40,6 @@ from vllm.model_executor.models import ModelRegistry  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
 
 KVRole = Literal["kv_producer", "kv_consumer", "kv_both"]
-
-_ARCHITECTURE = "FaultlabForCausalLM"
 
 # It warns about every change that is undone below.
 logging.getLogger("vllm.platforms.cpu").setLevel(logging.ERROR)
@@ -65,6 +65,36 @@ class _SyntheticModel(nn.Module):
         raise NotImplementedError
 
 
+@cache
+def _architecture(preset: ModelPreset, geometry: Geometry) -> str:
+    """The name under which vLLM knows the model; in its registry from now on."""
+    name = f"Faultlab-{preset.name}-{geometry}-ForCausalLM"
+    state = preset.sizes(geometry).state
+    model = _SyntheticModel if state is None else _hybrid_model(state)
+    ModelRegistry.register_model(name, model)
+    return name
+
+
+def _hybrid_model(state: StateDimensions) -> type[nn.Module]:
+    class SyntheticHybridModel(_SyntheticModel):
+        """What vLLM asks a hybrid model before it is loaded."""
+
+        is_hybrid = True
+
+        @classmethod
+        def get_mamba_state_shape_from_config(
+            cls, vllm_config: VllmConfig
+        ) -> tuple[tuple[int, ...], ...]:
+            tp_size = vllm_config.parallel_config.tensor_parallel_size
+            return state_shapes(state, tp_size, vllm_config.num_speculative_tokens)
+
+        @classmethod
+        def get_mamba_state_dtype_from_config(cls, vllm_config: VllmConfig) -> tuple[Any, ...]:
+            return state_dtypes()
+
+    return SyntheticHybridModel
+
+
 def build_vllm_config(
     preset: ModelPreset,
     *,
@@ -85,7 +115,7 @@ def build_vllm_config(
     """The configuration of one engine, its own copy throughout.
 
     Args:
-        preset: the model; its block size is the engine's.
+        preset: the model; its block size is the engine's, unless a state needs a larger one.
         num_blocks: cache blocks per rank, the null block included.
         geometry: which of the preset's dimensions.
         tp_size: tensor-parallel ranks.
@@ -109,6 +139,11 @@ def build_vllm_config(
     _check_platform()
     preset.layer_specs(tp_size, geometry)  # a tp_size that does not fit is an error here
     transfer = _transfer_config(connector, kv_role, kv_load_failure_policy, engine_id)
+    if preset.is_hybrid and enable_prefix_caching and not enable_chunked_prefill:
+        raise UsageError(
+            f"prefix caching of {preset.name} keeps states at the ends of chunks, so vLLM wants "
+            "chunked prefill with it: enable both, or turn prefix caching off"
+        )
     max_model_len = max_model_len or preset.max_positions
     with environment_unchanged():
         config = VllmConfig(
@@ -124,7 +159,11 @@ def build_vllm_config(
                 enable_chunked_prefill=enable_chunked_prefill,
                 is_encoder_decoder=False,
             ),
-            cache_config=CacheConfig(block_size=preset.block_size),
+            # The CPU platform turns prefix caching off in the middle of the checks, too late
+            # for a hybrid model's; it is turned on below.
+            cache_config=CacheConfig(
+                block_size=preset.block_size, enable_prefix_caching=not preset.is_hybrid
+            ),
             device_config=DeviceConfig("cpu"),
             kv_transfer_config=transfer,
         )
@@ -134,6 +173,7 @@ def build_vllm_config(
     config.scheduler_config.enable_chunked_prefill = enable_chunked_prefill
     config.scheduler_config.max_num_batched_tokens = max_num_batched_tokens
     config.scheduler_config.async_scheduling = async_scheduling
+    preset.prepare_config(config)
     return config
 
 
@@ -180,13 +220,13 @@ def _model_config(preset: ModelPreset, geometry: Geometry, max_model_len: int) -
 def _shared_model_config(
     preset: ModelPreset, geometry: Geometry, max_model_len: int
 ) -> ModelConfig:
-    ModelRegistry.register_model(_ARCHITECTURE, _SyntheticModel)
     name = f"faultlab/{preset.name}-{geometry}"
     contents = {
         **preset.sizes(geometry).hf_config,
-        "architectures": [_ARCHITECTURE],
+        "architectures": [_architecture(preset, geometry)],
         "max_position_embeddings": preset.max_positions,
         "torch_dtype": preset.dtype,
+        "tie_word_embeddings": False,  # else vLLM searches the weights to find out
     }
     with tempfile.TemporaryDirectory(prefix="faultlab-model-") as directory:
         (Path(directory) / "config.json").write_text(json.dumps(contents))

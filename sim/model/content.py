@@ -4,7 +4,8 @@ Every prefix of a request has a 64-bit hash. The cache entry of a token in one K
 is a function of the hash of the prefix that ends with the token and of a salt of that head, so
 found bytes can be traced back to the prefix they belong to. All arithmetic wraps at 64 bits.
 
-This is about attention entries. It neither knows where an entry is stored nor compares anything.
+This is about attention entries; the states of recurrent layers are in `sim.model.state_content`.
+It neither knows where an entry is stored nor compares anything.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ _INVERSE_2 = pow(_MULTIPLIER_2, -1, 1 << 64)
 _INCREMENT = 0x9E3779B97F4A7C15
 _ENTRY_MULTIPLIER = 0xD6E8FEB86659FD93
 _ENTRY_INVERSE = pow(_ENTRY_MULTIPLIER, -1, 1 << 64)
-_WORD_BYTES = 8
+WORD_BYTES = 8
+WORD_STEP = _INCREMENT
+"""From one word of an entry or of a piece of state to the next."""
 _ABSURD_POSITION = 1 << 20
 _ABSURD_TOKEN = 1 << 24
 
@@ -81,18 +84,28 @@ def entry_salts(layer: str, heads: range) -> EntrySalts:
     return EntrySalts(layer, heads, values)
 
 
+def first_words(hashes: Hashes, salts: Hashes) -> Hashes:
+    """The words that contents begin with, shape [len(hashes), len(salts)]."""
+    return (hashes[:, None] ^ salts) * np.uint64(_ENTRY_MULTIPLIER)
+
+
+def hashes_of_words(words: Hashes, salts: Hashes) -> Hashes:
+    """The inverse of `first_words`: element by element, so the shapes must fit each other."""
+    return (words * np.uint64(_ENTRY_INVERSE)) ^ salts
+
+
 def entry_words(hashes: Hashes, salts: EntrySalts, words: int) -> Hashes:
     """Entry contents as 64-bit words, shape [len(hashes), heads, words]."""
-    first = (hashes[:, None] ^ salts.values) * np.uint64(_ENTRY_MULTIPLIER)
+    first = first_words(hashes, salts.values)
     if words == 1:
         return first[:, :, None]
-    steps = np.arange(words, dtype=np.uint64) * np.uint64(_INCREMENT)
+    steps = np.arange(words, dtype=np.uint64) * np.uint64(WORD_STEP)
     return first[:, :, None] + steps
 
 
 def entry_bytes(hashes: Hashes, salts: EntrySalts, size: int) -> Bytes:
     """Entry contents, shape [len(hashes), heads, size]; `size` need not be whole words."""
-    words = -(-size // _WORD_BYTES)
+    words = -(-size // WORD_BYTES)
     return as_bytes(entry_words(hashes, salts, words))[:, :, :size]
 
 
@@ -106,13 +119,13 @@ def as_words(entries: Bytes) -> Hashes:
     return np.ascontiguousarray(entries).view("<u8").astype(np.uint64, copy=False)
 
 
-def recover_hashes(first_words: Hashes, salts: EntrySalts) -> Hashes:
-    """The prefix hashes whose entries begin with `first_words`, shape [n, heads].
+def recover_hashes(found: Hashes, salts: EntrySalts) -> Hashes:
+    """The prefix hashes whose entries begin with the words `found`, shape [n, heads].
 
     Any word gives some hash: whether it is a real one shows in the rest of the entry, or in that
     the hash is known.
     """
-    return (first_words * np.uint64(_ENTRY_INVERSE)) ^ salts.values
+    return hashes_of_words(found, salts.values)
 
 
 def extend_each_other(hashes: Hashes) -> npt.NDArray[np.bool_]:

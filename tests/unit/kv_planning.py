@@ -34,7 +34,9 @@ def plan_specs(
     scheduler = generate_scheduler_kv_cache_config(workers)
     vllm_config.cache_config.num_gpu_blocks = scheduler.num_blocks
     vllm_config.cache_config.block_size = min(
-        group.kv_cache_spec.block_size for group in scheduler.kv_cache_groups
+        group.kv_cache_spec.block_size
+        for group in scheduler.kv_cache_groups
+        if group.kv_cache_spec.prefix_cacheable
     )
     vllm_config.validate_block_size()
     resolve_kv_cache_block_sizes(scheduler, vllm_config)
@@ -48,6 +50,7 @@ def plan_preset(
     geometry: Geometry = "reduced",
     layout: str | None = None,
     num_blocks: int = 20,
+    **options: Any,
 ) -> tuple[list[KVCacheConfig], KVCacheConfig, KVCacheLayout]:
     """The plan of a preset's engine; of a small one, unless told otherwise."""
     preset = get_preset(name)
@@ -56,8 +59,9 @@ def plan_preset(
         num_blocks=num_blocks,
         geometry=geometry,
         tp_size=tp_size,
-        max_model_len=preset.block_size * 2,
+        max_model_len=preset.tokens_per_block(tp_size, geometry) * 2,
         max_num_batched_tokens=256,
+        **options,
     )
     specs = [preset.layer_specs(tp_size, geometry, vllm_config) for _ in range(tp_size)]
     layouts = [layout] if layout else list(preset.supported_layouts)

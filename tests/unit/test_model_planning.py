@@ -28,41 +28,135 @@ def build(name: str = "llama", **options: Any) -> Any:
     return build_vllm_config(get_preset(name), **(defaults | options))
 
 
+GROUPS = {
+    ("deepseek-mla", "reduced", 1): ["3 x MLAAttentionSpec, 64 tokens, 4608 B"],
+    ("deepseek-mla", "reduced", 2): ["3 x MLAAttentionSpec, 64 tokens, 4608 B"],
+    ("deepseek-mla", "real", 1): ["61 x MLAAttentionSpec, 64 tokens, 73728 B"],
+    ("deepseek-mla", "real", 2): ["61 x MLAAttentionSpec, 64 tokens, 73728 B"],
+    ("gemma-swa", "reduced", 1): [
+        *["2 x SlidingWindowSpec, 16 tokens, 1024 B"] * 5,
+        "2 x FullAttentionSpec, 16 tokens, 1024 B",
+    ],
+    ("gemma-swa", "reduced", 2): [
+        *["2 x SlidingWindowSpec, 16 tokens, 512 B"] * 5,
+        "2 x FullAttentionSpec, 16 tokens, 512 B",
+    ],
+    ("gemma-swa", "real", 1): [
+        *["8 x SlidingWindowSpec, 16 tokens, 131072 B"] * 5,
+        "8 x FullAttentionSpec, 16 tokens, 131072 B",
+    ],
+    ("gemma-swa", "real", 2): [
+        *["8 x SlidingWindowSpec, 16 tokens, 65536 B"] * 5,
+        "8 x FullAttentionSpec, 16 tokens, 65536 B",
+    ],
+    ("kimi-linear", "reduced", 1): [
+        *["2 x MambaSpec, 128 tokens, 4352 of 5120 B"] * 2,
+        "1 x MambaSpec, 128 tokens, 4352 of 5120 B",
+        "2 x MLAAttentionSpec, 128 tokens, 5120 B",
+    ],
+    ("kimi-linear", "reduced", 2): [
+        *["2 x MambaSpec, 128 tokens, 2176 of 5120 B"] * 2,
+        "1 x MambaSpec, 128 tokens, 2176 of 5120 B",
+        "2 x MLAAttentionSpec, 128 tokens, 5120 B",
+    ],
+    ("kimi-linear", "real", 1): [
+        *["7 x MambaSpec, 1920 tokens, 2170880 of 2211840 B"] * 2,
+        "6 x MambaSpec, 1920 tokens, 2170880 of 2211840 B",
+        "7 x MLAAttentionSpec, 1920 tokens, 2211840 B",
+    ],
+    ("kimi-linear", "real", 2): [
+        *["7 x MambaSpec, 1024 tokens, 1085440 of 1179648 B"] * 2,
+        "6 x MambaSpec, 1024 tokens, 1085440 of 1179648 B",
+        "7 x MLAAttentionSpec, 1024 tokens, 1179648 B",
+    ],
+    ("llama", "reduced", 1): ["4 x FullAttentionSpec, 16 tokens, 1024 B"],
+    ("llama", "reduced", 2): ["4 x FullAttentionSpec, 16 tokens, 512 B"],
+    ("llama", "real", 1): ["32 x FullAttentionSpec, 16 tokens, 65536 B"],
+    ("llama", "real", 2): ["32 x FullAttentionSpec, 16 tokens, 32768 B"],
+    ("qwen-hybrid", "reduced", 1): [
+        *["2 x MambaSpec, 48 tokens, 3584 of 3840 B"] * 3,
+        "2 x FullAttentionSpec, 48 tokens, 3840 B",
+    ],
+    ("qwen-hybrid", "reduced", 2): [
+        *["2 x MambaSpec, 48 tokens, 1792 of 1920 B"] * 3,
+        "2 x FullAttentionSpec, 48 tokens, 1920 B",
+    ],
+    ("qwen-hybrid", "real", 1): [
+        *["12 x MambaSpec, 1056 tokens, 2146304 of 2162688 B"] * 3,
+        "12 x FullAttentionSpec, 1056 tokens, 2162688 B",
+    ],
+    ("qwen-hybrid", "real", 2): [
+        *["12 x MambaSpec, 1056 tokens, 1073152 of 1081344 B"] * 3,
+        "12 x FullAttentionSpec, 1056 tokens, 1081344 B",
+    ],
+}
+
+
+def describe(group: Any) -> str:
+    spec = group.kv_cache_spec
+    page = spec.page_size_bytes
+    size = (
+        f"{page}" if page == spec.real_page_size_bytes else f"{spec.real_page_size_bytes} of {page}"
+    )
+    layers = f"{len(group.layer_names)} x {type(spec).__name__}"
+    return f"{layers}, {spec.block_size} tokens, {size} B"
+
+
 @every_preset
 @every_geometry
 @tp_1_and_2
-def test_vllm_plans_one_group_with_exactly_the_blocks_asked_for(
-    name: str, geometry: Geometry, tp_size: int
+@pytest.mark.parametrize("is_caching", [True, False])
+def test_vllm_plans_these_groups_with_exactly_the_blocks_asked_for(
+    name: str, geometry: Geometry, tp_size: int, is_caching: bool
 ) -> None:
-    """Both presets are plain: all layers in one group, the same plan on every rank."""
+    """The same on every rank and in the scheduler, in this order; a state of an engine without
+    prefix caching is one for the whole request."""
     workers, scheduler, layout = plan_preset(
-        name, geometry=geometry, tp_size=tp_size, num_blocks=1234
+        name,
+        geometry=geometry,
+        tp_size=tp_size,
+        num_blocks=1234,
+        enable_prefix_caching=is_caching,
     )
     preset = get_preset(name)
+    tokens = preset.tokens_per_block(tp_size, geometry)
+    expected = GROUPS[name, geometry, tp_size]
+    if not is_caching:
+        whole = f"MambaSpec, {2 * tokens} tokens"
+        expected = [line.replace(f"MambaSpec, {tokens} tokens", whole) for line in expected]
     assert layout.name == preset.supported_layouts[0]
-    assert [config.num_blocks for config in (*workers, scheduler)] == [1234] * (tp_size + 1)
     assert len(workers) == tp_size
-    for config in workers:
-        (group,) = config.kv_cache_groups
-        assert len(group.layer_names) == preset.sizes(geometry).num_layers
-        assert group.kv_cache_spec.block_size == preset.block_size
-        bytes_per_token = preset.bytes_per_token(tp_size, geometry)
-        assert config.kv_cache_tensors[0].size == 1234 * preset.block_size * bytes_per_token
-        assert not config.needs_kv_cache_zeroing
+    assert len(expected) == preset.num_groups
+    for config in (*workers, scheduler):
+        assert config.num_blocks == 1234
+        assert [describe(group) for group in config.kv_cache_groups] == expected
+        layers = sum(len(group.layer_names) for group in config.kv_cache_groups)
+        assert layers == preset.sizes(geometry).num_layers
+        assert config.needs_kv_cache_zeroing == preset.is_hybrid
+    largest = max(len(group.layer_names) for group in scheduler.kv_cache_groups)
+    page = scheduler.kv_cache_groups[-1].kv_cache_spec.page_size_bytes
+    assert {t.size for t in workers[0].kv_cache_tensors} == {1234 * page * largest}
 
 
 def test_the_reduced_sizes_and_the_true_ones() -> None:
     """126,000 tokens of a reduced model fit in 32 MB a rank; the true sizes are the models'."""
     sizes = {
         (name, geometry): int(PRESETS[name].bytes_per_token(1, geometry))
-        for name in ("llama", "deepseek-mla")
+        for name in PRESETS
         for geometry in GEOMETRIES
     }
+    assert max(size for (_, geometry), size in sizes.items() if geometry == "reduced") <= 1024
     assert sizes == {
         ("llama", "reduced"): 256,
         ("llama", "real"): 32 * 8 * 2 * 128 * 2,
         ("deepseek-mla", "reduced"): 216,
         ("deepseek-mla", "real"): 61 * 576 * 2,
+        ("gemma-swa", "reduced"): 768,
+        ("gemma-swa", "real"): 48 * 8 * 2 * 256 * 2,
+        ("kimi-linear", "reduced"): 280,
+        ("kimi-linear", "real"): 27 * 576 * 2,
+        ("qwen-hybrid", "reduced"): 640,
+        ("qwen-hybrid", "real"): 48 * 2 * 2 * 256 * 2,
     }
 
 
@@ -99,11 +193,14 @@ def test_the_specs_agree_with_what_the_model_config_says(
     specs = get_preset(name).layer_specs(tp_size, geometry, config)
     model, parallel = config.model_config, config.parallel_config
     assert len(specs) == model.get_num_layers(parallel)
-    for spec in specs.values():
+    attention = [spec for spec in specs.values() if hasattr(spec, "num_kv_heads")]
+    assert attention
+    for spec in attention:
         assert spec.num_kv_heads == model.get_num_kv_heads(parallel)
         assert spec.head_size == model.get_head_size()
         assert spec.dtype == model.dtype
-    assert model.use_mla == (name == "deepseek-mla")
+    assert model.use_mla == ("MLA" in get_preset(name).attention)
+    assert model.is_hybrid == (len(attention) < len(specs)) == get_preset(name).is_hybrid
 
 
 @every_preset
@@ -120,7 +217,7 @@ def test_the_engine_runs_as_in_production(name: str, is_async: bool) -> None:
     assert scheduler.enable_chunked_prefill
     assert (scheduler.max_num_batched_tokens, scheduler.max_num_seqs) == (512, 32)
     assert config.cache_config.enable_prefix_caching
-    assert config.cache_config.block_size == get_preset(name).block_size
+    assert config.cache_config.block_size == get_preset(name).tokens_per_block()
 
 
 @every_preset
@@ -168,6 +265,8 @@ def test_a_configuration_names_no_place_on_this_machine() -> None:
     ("options", "message"),
     [
         ({"tp_size": 3}, "tp_size 3 does not fit 8 KV heads"),
+        ({"name": "kimi-linear", "tp_size": 3}, "tp_size 3 does not fit 32 heads of recurrent"),
+        ({"name": "kimi-linear", "enable_chunked_prefill": False}, "or turn prefix caching off"),
         ({"geometry": "huge"}, "no geometry 'huge'; use one of: reduced, real"),
         ({"connector": MORIIO}, "give both or neither"),
         ({"kv_role": "kv_producer"}, "give both or neither"),

@@ -13,9 +13,12 @@ from sim.model.presets.base import GEOMETRIES, Dimensions, Geometry, ModelPreset
 __all__ = ["GEOMETRIES", "PRESETS", "Dimensions", "Geometry", "ModelPreset", "get_preset"]
 
 
+_SHARED = {"base", "hybrid"}  # what presets are made of
+
+
 def _collect() -> Mapping[str, ModelPreset]:
-    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
-    modules = (importlib.import_module(f"{__name__}.{name}") for name in names if name != "base")
+    names = sorted({module.name for module in pkgutil.iter_modules(__path__)} - _SHARED)
+    modules = (importlib.import_module(f"{__name__}.{name}") for name in names)
     presets: list[ModelPreset] = [module.PRESET for module in modules]
     return MappingProxyType({preset.name: preset for preset in presets})
 

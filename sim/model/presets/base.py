@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from sim.errors import UsageError
+from sim.model.state_content import StatePiece
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -19,6 +20,37 @@ MAX_POSITIONS = 262_144
 
 
 @dataclass(frozen=True)
+class StateDimensions:
+    """Recurrent layers with a gated delta rule behind a short convolution (GDN, KDA)."""
+
+    key_heads: int
+    value_heads: int
+    key_size: int
+    value_size: int
+    conv_kernel_size: int = 4
+
+    def pieces(
+        self, tp_size: int, rank: int, num_speculative_tokens: int = 0
+    ) -> tuple[StatePiece, ...]:
+        """The state of ``rank``: the convolution's last inputs by head, then a matrix per head."""
+        keys = _heads_of_rank(self.key_heads, tp_size, rank)
+        values = _heads_of_rank(self.value_heads, tp_size, rank)
+        rows = self.conv_kernel_size - 1 + num_speculative_tokens
+        key, value = (size * rows * _CONV_BYTES for size in (self.key_size, self.value_size))
+        matrix = self.value_size * self.key_size * _SSM_BYTES
+        return (
+            *(StatePiece("conv", "query", head, key) for head in keys),
+            *(StatePiece("conv", "key", head, key) for head in keys),
+            *(StatePiece("conv", "value", head, value) for head in values),
+            *(StatePiece("ssm", "state", head, matrix) for head in values),
+        )
+
+
+_CONV_BYTES = 2  # bfloat16, like the activations
+_SSM_BYTES = 4  # float32: a recurrence accumulates
+
+
+@dataclass(frozen=True)
 class Dimensions:
     """The sizes of one geometry of a model, before it is split over tensor-parallel ranks."""
 
@@ -27,6 +59,8 @@ class Dimensions:
     head_size: int
     hf_config: Mapping[str, Any]
     """Contents of the model's config.json, apart from what `ModelPreset` itself states."""
+    state: StateDimensions | None = None
+    """Of the recurrent layers of a hybrid model."""
 
 
 class LayerSpecs(Protocol):
@@ -47,11 +81,16 @@ class ModelPreset:
     summary: str
     attention: str
     block_size: int
-    """Tokens per cache block, as production uses for this model."""
+    """Tokens per cache block, as production uses for this model. The blocks of a hybrid model
+    are the smallest multiple of it whose attention page holds a state: `tokens_per_block`."""
     dimensions: Mapping[Geometry, Dimensions]
     layer_specs: LayerSpecs
     supported_layouts: tuple[str, ...]
     """KV cache layouts that the model's attention backends accept, most preferred first."""
+    num_groups: int = 1
+    """KV cache groups; each needs blocks of its own from the one pool."""
+    backend: str = "TRITON_ATTN"
+    """vLLM's name of the attention backend whose kernels restrict a hybrid model's block size."""
     dtype: str = "bfloat16"
     max_positions: int = MAX_POSITIONS
 
@@ -62,8 +101,41 @@ class ModelPreset:
             raise UsageError(f"model {self.name} has no geometry {geometry!r}; use one of: {known}")
         return self.dimensions[geometry]
 
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether some layers are recurrent."""
+        return any(sizes.state for sizes in self.dimensions.values())
+
+    def prepare_config(self, vllm_config: VllmConfig) -> None:
+        """Do to a configuration what loading the model's layers does to it in production."""
+        if self.is_hybrid:
+            from sim.model.presets.hybrid import align_states  # noqa: PLC0415  # loads vLLM
+
+            align_states(vllm_config, self.backend)
+
+    def tokens_per_block(self, tp_size: int = 1, geometry: Geometry = "reduced") -> int:
+        """Tokens of a cache block of the attention layers, and of prefix caching."""
+        specs = self.layer_specs(tp_size, geometry)
+        tokens: int = max(spec.block_size for spec in specs.values())
+        return tokens
+
+    def state_pieces(
+        self,
+        tp_size: int,
+        rank: int,
+        geometry: Geometry = "reduced",
+        num_speculative_tokens: int = 0,
+    ) -> tuple[StatePiece, ...]:
+        """What a state page of a recurrent layer holds on ``rank``; nothing if there is none."""
+        state = self.sizes(geometry).state
+        return state.pieces(tp_size, rank, num_speculative_tokens) if state else ()
+
     def bytes_per_token(self, tp_size: int = 1, geometry: Geometry = "reduced") -> Fraction:
-        """Cache bytes that one token adds on one rank, over all layers."""
+        """Cache bytes that one token adds on one rank, over all layers.
+
+        As if nothing was ever freed: every state at the end of a block kept, and every token
+        that a sliding window has left behind.
+        """
         specs = self.layer_specs(tp_size, geometry)
         pages = (Fraction(spec.page_size_bytes, spec.block_size) for spec in specs.values())
         return sum(pages, Fraction(0))
@@ -80,6 +152,18 @@ class ModelPreset:
             raise UsageError(f"rank {rank} is outside 0..{tp_size - 1}")
         first = rank * heads // tp_size
         return range(first, first + per_rank)
+
+
+def _heads_of_rank(heads: int, tp_size: int, rank: int) -> range:
+    """The state heads of ``rank``, which are split and never repeated."""
+    if tp_size < 1 or heads % tp_size:
+        raise UsageError(
+            f"tp_size {tp_size} does not fit {heads} heads of recurrent layers: it must divide them"
+        )
+    if not 0 <= rank < tp_size:
+        raise UsageError(f"rank {rank} is outside 0..{tp_size - 1}")
+    per_rank = heads // tp_size
+    return range(rank * per_rank, (rank + 1) * per_rank)
 
 
 def heads_per_rank(num_kv_heads: int, tp_size: int) -> int:
