@@ -1,0 +1,188 @@
+"""One KV cache group of attention layers on one rank: what it reads, compares and writes.
+
+A pass attends to the tokens before each chunk, all of them or those in a sliding window. Blocks
+that changed since the request last looked are compared with what the request's tokens define;
+then the entries of the chunk's own tokens are written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from vllm.v1.kv_cache_interface import KVCacheSpec
+
+from sim.engine.batch import Batch, BlockTable, Chunk
+from sim.engine.memory import BlockArray, RankMemory
+from sim.engine.wrong_bytes import WrongBytesReporter
+from sim.model.content import EntrySalts, Hashes, entry_bytes
+from sim.model.verify import Mismatch, find_mismatches
+from sim.probes import WrongBytes
+
+if TYPE_CHECKING:
+    from sim.engine.engine import Engine
+
+
+class AttentionGroup:
+    """Full attention, latent or not, and sliding windows.
+
+    Args:
+        index: of the group, which is the place of its table in a request's block tables.
+        spec: the group's cache spec, taken out of its wrapper.
+        layers: the salts of each layer's KV heads on this rank.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        rank: int,
+        index: int,
+        spec: KVCacheSpec,
+        layers: dict[str, EntrySalts],
+        memory: RankMemory,
+    ) -> None:
+        self.index = index
+        self.block_size: int = spec.block_size
+        self._window: int | None = getattr(spec, "sliding_window", None)
+        self._engine = engine
+        self._layers = layers
+        self._slots = {layer: memory.caches.slots(layer) for layer in layers}
+        self._memory = memory
+        self._reporter = WrongBytesReporter(engine, rank, memory)
+        self._check_everything = engine.world.check == "full"
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, batch: Batch) -> None:
+        """Attend to everything before each chunk, as the pass begins.
+
+        In each layer a pass writes the entries of its whole batch before it attends, so blocks
+        that it writes for another request of the batch (a prefix hit within one step) can only
+        be looked at when it ends.
+        """
+        chunks = batch.chunks
+        unseen = [self._unseen(chunk) for chunk in chunks]
+        written = [self._written_blocks(chunk) for chunk in chunks] if any(map(len, unseen)) else []
+        for number, (chunk, indices) in enumerate(zip(chunks, unseen, strict=True)):
+            if len(indices) and len(chunks) > 1:
+                others = np.concatenate([w for n, w in enumerate(written) if n != number])
+                pending = np.isin(self._table(chunk).ids[indices], others)
+                if pending.any():
+                    batch.pending.append((chunk, self.index, indices[pending]))
+                    indices = indices[~pending]
+            self._look_at(batch, chunk, indices)
+
+    def read_pending(self, batch: Batch) -> None:
+        """Look at what the pass itself had to write first."""
+        for chunk, group, indices in batch.pending:
+            if group == self.index:
+                self._look_at(batch, chunk, indices)
+
+    def _table(self, chunk: Chunk) -> BlockTable:
+        return chunk.state.tables[self.index]
+
+    def _written_blocks(self, chunk: Chunk) -> BlockArray:
+        first, end = chunk.start // self.block_size, -(-chunk.end // self.block_size)
+        return self._table(chunk).ids[first:end]
+
+    def _unseen(self, chunk: Chunk) -> BlockArray:
+        """Places in the table of the blocks before the chunk, in the window if there is one,
+        that changed since the last look."""
+        table, end = self._table(chunk), -(-chunk.start // self.block_size)
+        first = 0
+        if self._window is not None:
+            first = max(0, chunk.start - self._window + 1) // self.block_size
+        if self._check_everything:
+            return np.arange(first, end)
+        current = self._memory.versions[table.ids[first:end]]
+        return np.flatnonzero(table.verified[first:end] != current) + first
+
+    def _look_at(self, batch: Batch, chunk: Chunk, indices: BlockArray) -> None:
+        if not len(indices):
+            return
+        table = self._table(chunk)
+        ids = table.ids[indices]
+        batch.reads.append((chunk.state.request_id, self.index, ids))
+        table.verified[indices] = self._memory.versions[ids]
+        batch.findings += self._compare(chunk, indices)
+
+    def _compare(self, chunk: Chunk, indices: BlockArray) -> list[WrongBytes]:
+        """Compare the blocks at ``indices`` of the table, up to the chunk."""
+        state = chunk.state
+        before = {}
+        if state.wrong:
+            looked_at = set(indices.tolist())
+            keys = [key for key in state.wrong if key[0] == self.index and key[1] in looked_at]
+            before = {key: state.wrong.pop(key) for key in keys}
+        hashes = state.tokens.hashes[: chunk.start]
+        findings: list[WrongBytes] = []
+        for layer, salts in self._layers.items():
+            mismatches = find_mismatches(
+                self._slots[layer],
+                salts,
+                hashes,
+                block_ids=self._table(chunk).ids,
+                indices=indices,
+                block_size=self.block_size,
+            )
+            for mismatch in mismatches:
+                if self._is_news(chunk, mismatch, before):
+                    findings.append(self._reporter.finding(state.request_id, self.index, mismatch))
+        return findings
+
+    def _is_news(
+        self, chunk: Chunk, mismatch: Mismatch, before: dict[tuple[int, int, str], int]
+    ) -> bool:
+        """Remember what is wrong; False if it was wrong in the same way before."""
+        first = mismatch.first_token // self.block_size
+        last = mismatch.last_token // self.block_size
+        keys = [(self.index, index, mismatch.layer) for index in range(first, last + 1)]
+        chunk.state.wrong.update(dict.fromkeys(keys, mismatch.digest))
+        return any(before.get(key) != mismatch.digest for key in keys)
+
+    def forget_recomputed(self, chunk: Chunk) -> None:
+        """Wrong blocks from the chunk on do no harm: the request computes them itself now."""
+        wrong = chunk.state.wrong
+        mine = [key for key in wrong if key[0] == self.index]
+        for key in mine:
+            if key[1] * self.block_size >= chunk.start:
+                del wrong[key]
+
+    # ---------------------------------------------------------------- writing
+
+    def write(self, batch: Batch) -> None:
+        """Write the entries of the whole batch, one scatter per layer, as the kernel does it."""
+        columns = zip(*(self._positions(chunk) for chunk in batch.chunks), strict=True)
+        block_ids, offsets, hashes = (np.concatenate(column) for column in columns)
+        for layer, salts in self._layers.items():
+            slots = self._slots[layer]
+            slots[block_ids, offsets] = entry_bytes(hashes, salts, slots.shape[-1])
+        for chunk in batch.chunks:
+            self._note_written(chunk)
+
+    def _positions(self, chunk: Chunk) -> tuple[BlockArray, BlockArray, Hashes]:
+        """Block ids, slots in them, and prefix hashes of a chunk's tokens."""
+        hashes = chunk.state.tokens.hashes[chunk.start : chunk.end]
+        ids = self._table(chunk).ids
+        if len(hashes) == 1:  # a decode, by far the most frequent case
+            index, offset = divmod(chunk.start, self.block_size)
+            return ids[index : index + 1], np.array([offset]), hashes
+        indices, offsets = np.divmod(np.arange(chunk.start, chunk.end), self.block_size)
+        return ids[indices], offsets, hashes
+
+    def _note_written(self, chunk: Chunk) -> None:
+        """What a request wrote itself is right; a block stays verified if it was before."""
+        table = self._table(chunk)
+        first, end = chunk.start // self.block_size, -(-chunk.end // self.block_size)
+        ids, verified = table.ids[first:end], table.verified[first:end]
+        still_right = verified == self._memory.versions[ids]
+        still_right[1:] = True
+        if chunk.start % self.block_size == 0:
+            still_right[0] = True
+        request_id, node = chunk.state.request_id, self._engine.name
+        self._memory.wrote(
+            ids,
+            self._engine.kernel.now_ns,
+            lambda: f"the forward pass of {request_id} on {node}",
+        )
+        verified[still_right] = self._memory.versions[ids[still_right]]
