@@ -123,7 +123,7 @@ def find_mismatches(
     blocks = table[positions // block_size]
     found: Bytes = slots[blocks, positions % block_size]
     expected = entry_bytes(hashes[positions], salts, slots.shape[-1])
-    if np.array_equal(_wide(found), _wide(expected)):
+    if np.array_equal(wide(found), wide(expected)):
         return []
     differing = (found != expected).sum(axis=(1, 2))
     wrong = np.flatnonzero(differing)
@@ -186,8 +186,7 @@ class _Comparison:
             return np.zeros(count, dtype=np.uint64), np.zeros(count, dtype=bool)
         hashes = recover_hashes(as_words(entries[:, :, :8])[:, :, 0], salts)[:, 0]
         is_entry = (entry_bytes(hashes, salts, size) == entries).all(axis=(1, 2))
-        known = self.candidates.known_hashes
-        return hashes, is_entry if known is None else is_entry & _is_in(hashes, known)
+        return hashes, is_entry & is_known(hashes, self.candidates.known_hashes)
 
     def _digest(self, first_token: int, found: Bytes) -> int:
         digest = blake2b(f"{self.salts.layer}/{first_token}/".encode(), digest_size=8)
@@ -195,15 +194,18 @@ class _Comparison:
         return int.from_bytes(digest.digest(), "little") | 1
 
 
-def _is_in(values: Hashes, ordered: Hashes) -> Flags:
-    if not len(ordered):
-        return np.zeros(len(values), dtype=bool)
-    places = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    is_in: Flags = ordered[places] == values
-    return is_in
+def is_known(hashes: Hashes, known: Hashes | None) -> Flags:
+    """Which of ``hashes`` are among the sorted ``known`` ones; all, if nothing is known."""
+    if known is None:
+        return np.ones(len(hashes), dtype=bool)
+    if not len(known):
+        return np.zeros(len(hashes), dtype=bool)
+    places = np.minimum(np.searchsorted(known, hashes), len(known) - 1)
+    found: Flags = known[places] == hashes
+    return found
 
 
-def _wide(entries: Bytes) -> npt.NDArray[np.generic]:
+def wide(entries: Bytes) -> npt.NDArray[np.generic]:
     """The same bytes in words where they divide, which compare several times faster."""
     dense = np.ascontiguousarray(entries)
     return dense.view(np.uint64) if dense.shape[-1] % 8 == 0 else dense

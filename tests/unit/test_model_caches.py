@@ -15,7 +15,7 @@ from sim.model.config import build_vllm_config
 from sim.model.presets import PRESETS, get_preset
 
 LAYOUTS = [layout.name for layout in KVCacheLayout]
-NUM_BLOCKS = 12
+NUM_BLOCKS = 20
 
 
 def allocate(name: str, layout: str, tp_size: int = 1) -> KVCaches:
@@ -57,25 +57,20 @@ def packed_specs() -> dict[str, Any]:
     return specs
 
 
-def window_specs() -> dict[str, Any]:
-    """Sliding windows around full attention: groups that overlay each other in every layout."""
-    import torch
-    from vllm.v1.kv_cache_interface import FullAttentionSpec, SlidingWindowSpec
-
-    sizes: dict[str, Any] = {
-        "block_size": 16,
-        "num_kv_heads": 2,
-        "head_size": 4,
-        "dtype": torch.bfloat16,
-    }
-    window = SlidingWindowSpec(**sizes, sliding_window=32)
-    specs: dict[str, Any] = {f"layers.{i}.attn": window for i in range(4)}
-    return specs | {"layers.4.attn": FullAttentionSpec(**sizes)}
-
-
-STRUCTURES = {"packed": ("deepseek-mla", packed_specs), "windows": ("llama", window_specs)}
-CASES = [(name, layout) for name in ("llama", "deepseek-mla", "windows") for layout in LAYOUTS]
-CASES.append(("packed", "BLHNC"))
+STRUCTURES = {"packed": ("deepseek-mla", packed_specs)}
+HYBRIDS = [name for name, preset in PRESETS.items() if preset.is_hybrid]
+COMPACT = [layout.name for layout in KVCacheLayout if layout.is_block_compact]
+EVERY_CACHE = [
+    (name, layout)
+    for name in PRESETS
+    # A page is a state for one group and tokens for another, so its bytes have to lie together.
+    for layout in (COMPACT if name in HYBRIDS else LAYOUTS)
+]
+every_cache = pytest.mark.parametrize(("name", "layout"), EVERY_CACHE)
+every_state_cache = pytest.mark.parametrize(
+    ("name", "layout"), [case for case in EVERY_CACHE if case[0] in HYBRIDS]
+)
+CASES = [*EVERY_CACHE, ("packed", "BLHNC")]
 
 
 @cache
@@ -115,13 +110,18 @@ def test_slots_are_the_views_memory_by_token(name: str, tp_size: int, layout: st
         assert int((view != 0).sum()) == 2 * slots[0, 0].size
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("name", PRESETS)
-def test_the_slots_of_all_layers_are_disjoint_and_fill_the_cache(name: str, layout: str) -> None:
-    """No two layers of one group share a byte, and the plan wastes none."""
-    caches = allocate(name, layout)
+@every_cache
+def test_the_layers_of_a_group_are_disjoint_and_fill_the_cache(name: str, layout: str) -> None:
+    """No two layers of one group share a byte, and the attention layers waste none."""
+    caches = shared_caches(name, layout)
     tensor_size = caches.config.kv_cache_tensors[0].size
-    assert ((owners(caches) >= 0).sum(axis=0) == 1)[:tensor_size].all()
+    owned = owners(caches) >= 0
+    rows = dict(zip(caches.views, owned, strict=True))
+    for group in caches.config.kv_cache_groups:
+        count = sum(rows[layer].astype(int) for layer in group.layer_names)
+        assert max(count) == 1
+        if group.layer_names[0] in caches.layers:
+            assert (count == 1)[:tensor_size].all()
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -180,7 +180,7 @@ def test_a_long_list_of_ranges_is_attributed_piece_by_piece(
 
 def test_overlaid_groups_are_all_named() -> None:
     """Who owns a shared block at the time is for the caller to know."""
-    caches = shared_caches("windows", "LBHNC")
+    caches = shared_caches("gemma-swa", "LBHNC")
     footprint = caches.footprint()
     touched = footprint.touched([0], [1])
     group_firsts = [g.layer_names[0] for g in caches.config.kv_cache_groups]
@@ -191,6 +191,7 @@ def test_overlaid_groups_are_all_named() -> None:
 def test_a_recurrent_layer_has_no_token_slots() -> None:
     """A state is not per token; its layer is in the views, and not among those with slots."""
     caches = shared_caches("packed", "BLHNC")
+    assert caches.state_layers == ("layers.0.linear", "layers.2.linear", "layers.1.linear")
     assert "layers.0.linear" in caches.views
     assert caches.layers == (
         "layers.3.indexer",
@@ -200,3 +201,70 @@ def test_a_recurrent_layer_has_no_token_slots() -> None:
     )
     with pytest.raises(KeyError, match=r"no attention layer 'layers\.0\.linear'.*layers\.3\.attn"):
         caches.slots("layers.0.linear")
+
+
+@every_state_cache
+def test_the_states_are_the_views_memory_by_block(name: str, layout: str) -> None:
+    """What is written to a state is what the connector's tensor holds for it, and no more."""
+    caches = allocate(name, layout)
+    size = sum(piece.size for piece in get_preset(name).state_pieces(1, 0))
+    for index, layer in enumerate(caches.state_layers):
+        states = caches.states(layer)
+        assert states.shape == (NUM_BLOCKS, size)
+        caches.backing.zero_()
+        states[[5, 2]] = index + 1
+        assert caches.views[layer][5].eq(index + 1).all()
+        assert caches.backing.count_nonzero() == 2 * size
+        assert states.shape == (
+            NUM_BLOCKS,
+            sum(p.size for p in get_preset(name).state_pieces(1, 0)),
+        )
+
+
+@every_state_cache
+def test_the_parts_of_a_state_lie_where_vllm_and_its_connector_look(name: str, layout: str) -> None:
+    """vLLM's layers and a connector that moves the parts separately agree on the split."""
+    from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_layout import kda_conv_ssm
+    from vllm.model_executor.layers.mamba.abstract import MambaBase
+
+    caches = allocate(name, layout)
+    (first, *_) = caches.config.kv_cache_groups
+    spec, layer = first.kv_cache_spec, first.layer_names[0]
+    parts = caches.state_parts(layer)
+    caches.states(layer)[3, parts["conv"]] = 1
+    caches.states(layer)[3, parts["ssm"]] = 2
+
+    class Owner:
+        get_state_shape = staticmethod(lambda: spec.shapes)
+        get_state_dtype = staticmethod(lambda: spec.dtypes)
+        kv_cache: Any = ()
+
+    owner = Owner()
+    MambaBase.bind_kv_cache(owner, caches.views[layer])
+    for conv, ssm in (owner.kv_cache, kda_conv_ssm(caches.views[layer], spec)):
+        for tensor, value in ((conv, 1), (ssm, 2)):
+            block = tensor[3].contiguous().view(caches.backing.dtype)
+            assert block.eq(value).all()
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_padding_belongs_to_no_block_of_states(name: str) -> None:
+    """Bytes behind a state are the attention groups' alone."""
+    caches = shared_caches(name, "LBHNC")
+    (group, *_) = caches.config.kv_cache_groups
+    spec = group.kv_cache_spec
+    footprint = caches.footprint()
+    end_of_block_2 = 3 * spec.page_size_bytes
+    touched = footprint.touched([end_of_block_2 - 1, 2 * spec.page_size_bytes], [1, 1])
+    names = np.array(footprint.layers)[touched.layer_index]
+    assert set(touched.block_id.tolist()) == {2}
+    assert set(names[touched.range_index == 0]) <= set(caches.layers)
+    assert group.layer_names[0] in names[touched.range_index == 1]
+
+
+def test_an_attention_layer_has_no_states() -> None:
+    """The message names the layers that have."""
+    with pytest.raises(KeyError, match=r"no recurrent layer 'model.*; there are: model\.layers\.0"):
+        shared_caches("kimi-linear", "LBNHC").states("model.layers.3.self_attn.attn")
+    with pytest.raises(KeyError, match="there are: none"):
+        shared_caches("llama", "LBHNC").state_parts("model.layers.0.self_attn.attn")
