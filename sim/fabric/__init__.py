@@ -1,17 +1,20 @@
-"""The simulated RDMA network, and the library ``mori.io`` on top of it."""
+"""The simulated RDMA network, copies between GPUs, and the library ``mori.io`` on top of it."""
 
 from sim.fabric.fabric import Fabric, LandingObserver
 from sim.fabric.memory import MemoryRegion
-from sim.fabric.profile import CX7, FabricProfile
+from sim.fabric.profile import CX7, MI300X_XGMI, FabricProfile, XgmiProfile
 from sim.fabric.verdicts import (
     CompletionItem,
     ControlItem,
+    CopyItem,
+    CopyPostItem,
     LandLate,
     LandPart,
     PeerPair,
     PostItem,
     PostPart,
     RegistrationItem,
+    SendItem,
     SessionItem,
     WorkRequestItem,
 )
@@ -19,8 +22,11 @@ from sim.fabric.work import Landing, Operation
 
 __all__ = [
     "CX7",
+    "MI300X_XGMI",
     "CompletionItem",
     "ControlItem",
+    "CopyItem",
+    "CopyPostItem",
     "Fabric",
     "FabricProfile",
     "LandLate",
@@ -33,6 +39,8 @@ __all__ = [
     "PostItem",
     "PostPart",
     "RegistrationItem",
+    "SendItem",
     "SessionItem",
     "WorkRequestItem",
+    "XgmiProfile",
 ]

@@ -13,9 +13,10 @@ from typing import Protocol
 
 from sim.fabric.control_plane import ControlPlane
 from sim.fabric.device import Device, Handler
+from sim.fabric.gpu import Gpus
 from sim.fabric.link import Links
 from sim.fabric.nic import Nic
-from sim.fabric.profile import CX7, FabricProfile
+from sim.fabric.profile import CX7, MI300X_XGMI, FabricProfile, XgmiProfile
 from sim.fabric.queue_pair import QueuePair
 from sim.fabric.work import AsyncEvent, Landing, WorkRequestChain
 from sim.kernel import Kernel, Node, Process
@@ -35,9 +36,12 @@ class LandingObserver(Protocol):
 class Fabric:
     """Machines appear when an engine opens a device on them."""
 
-    def __init__(self, kernel: Kernel, profile: FabricProfile = CX7) -> None:
+    def __init__(
+        self, kernel: Kernel, profile: FabricProfile = CX7, xgmi: XgmiProfile = MI300X_XGMI
+    ) -> None:
         self.kernel = kernel
         self.profile = profile
+        self.gpus = Gpus(xgmi)
         self.verdicts = VerdictChain()
         self.links = Links(kernel)
         self.control_plane = ControlPlane(self)

@@ -15,6 +15,7 @@ from sim.fabric.fabric import Fabric
 from sim.fabric.mori import config, descriptors, enums, failures
 from sim.fabric.mori.engine import IOEngine
 from sim.fabric.mori.session import IOEngineSession
+from sim.fabric.mori.settings import MoriSettings
 from sim.fabric.mori.status import TransferStatus
 from sim.kernel import Kernel
 from sim.kernel.task import call_site
@@ -25,7 +26,7 @@ _EMPTY: Mapping[str, str] = MappingProxyType({})
 def make(kernel: Kernel, fabric: Fabric, environ: Mapping[str, str] = _EMPTY) -> ModuleType:
     """``mori.io``, with the ``MORI_IO_*`` variables of ``environ`` in effect."""
     module = ModuleType("mori.io")
-    settings = config.MoriSettings.from_environ(environ)
+    settings = MoriSettings.from_environ(environ)
     status = type("TransferStatus", (TransferStatus,), {"_kernel": kernel})
     session = type("IOEngineSession", (IOEngineSession,), {"_status": status})
     bound = {"_fabric": fabric, "_settings": settings, "_session": session, "_status": status}

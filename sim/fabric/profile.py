@@ -67,3 +67,37 @@ CX7 = FabricProfile(
     control_exchange_ns=300 * US,
 )
 """NVIDIA ConnectX-7, 400 Gb/s."""
+
+
+@dataclass(frozen=True, slots=True)
+class XgmiProfile:
+    """Costs of a transfer between GPUs of one machine.
+
+    A call that needs C copies costs its caller ``call_ns + C x launch_ns``. The stream then needs
+    ``C x copy_ns`` and the time of the bytes at a rate that is shared with other copies between
+    the same two GPUs.
+    """
+
+    name: str
+    link_bytes_per_ns: float
+    """Between two GPUs, in one direction."""
+    local_bytes_per_ns: float
+    """Within one GPU."""
+    call_ns: int
+    launch_ns: int
+    copy_ns: int
+    peer_access: bool = True
+    """Whether GPUs can use each other's memory at all."""
+
+
+MI300X_XGMI = XgmiProfile(
+    name="mi300x",
+    # 48 of the link's 64 GB/s get through, says a report about another library
+    # (ROCm/rccl issue 1210). Everything else is assumed; there is no published table.
+    link_bytes_per_ns=48.0,
+    local_bytes_per_ns=1_500.0,
+    call_ns=4_000,
+    launch_ns=2_500,
+    copy_ns=3_000,
+)
+"""Eight MI300X, each linked to each."""

@@ -8,11 +8,14 @@ unless its question says otherwise; an empty message stands for the status's usu
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from sim.errors import TestbedError
 from sim.fabric.work import CompletionStatus, Operation, WorkRequestChain
 from sim.verdict import Verdict
+
+if TYPE_CHECKING:
+    from sim.fabric.copy_stream import Copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,42 @@ class CompletionItem(_ChainItem):
     """
 
     status: CompletionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class _CopiesItem:
+    copies: Copies
+    pair: PeerPair
+
+    @property
+    def operation(self) -> Operation:
+        """READ or WRITE."""
+        return self.copies.operation
+
+    @property
+    def transfer_uid(self) -> int:
+        """The initiator's number for the call."""
+        return self.copies.transfer_uid
+
+
+class CopyPostItem(_CopiesItem):
+    """The GPU copies of a call are about to be enqueued. Honours Deliver, Delay and Fail.
+
+    ``Delay`` holds the calling thread. ``Fail("BAD_STATE", "")`` is a pool without stream or
+    event; any other code is a copy that the driver refuses, with the message as its reason.
+    """
+
+    __slots__ = ()
+
+
+class CopyItem(_CopiesItem):
+    """The GPU copies of a call are about to land. Honours Deliver, Delay, Drop, Corrupt and Fail.
+
+    Drop is a GPU that hangs: nothing lands, and the stream never goes on. Fail lands nothing;
+    its message is the driver's reason, and its code is ignored.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,8 @@ class AsyncEvent:
 class Landing:
     """Bytes of one chain about to be written, or just written, at their destination.
 
-    ``initiator`` and ``target`` are engine keys, offsets count from the regions' starts.
+    ``initiator`` and ``target`` are engine keys, offsets count from the regions' starts. Copies
+    between GPUs have no chain and no queue pair, which is 0 then.
     """
 
     initiator: str

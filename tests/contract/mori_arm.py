@@ -43,8 +43,14 @@ class Arm(Protocol):
     transfer_status: Any
     features: frozenset[str]
 
-    def pair(self, size: int = 1 << 20, **config: int) -> Pair:
-        """Two engines in processes of their own; ``config`` is for ``RdmaBackendConfig``."""
+    def pair(
+        self, size: int = 1 << 20, *, target: dict[str, int] | None = None, **config: int
+    ) -> Pair:
+        """Two engines in processes of their own; ``config`` is for ``RdmaBackendConfig``.
+
+        Notifications are off unless ``config`` says otherwise; ``target`` is what the target's
+        configuration has different.
+        """
 
     def engine(self, key: str) -> Any:
         """An engine in a process of its own, without backend."""
@@ -75,9 +81,15 @@ class Arm(Protocol):
     def hold(self, engine: Any, seconds: float) -> None:
         """Every completion of chains posted from now on comes this much later."""
 
+    def fail_next_notification(self, engine: Any, status: str) -> None:
+        """The next posted notification fails with a verbs status such as RNR_RETRY_EXC."""
+
     # "posts"
     def refuse_next_post(self, engine: Any, posted: int) -> None:
         """The provider takes only the first ``posted`` work requests of the next chain."""
+
+    def refuse_next_notification(self, engine: Any) -> None:
+        """The provider does not take the next notification."""
 
     # "events"
     def raise_event(self, engine: Any, name: str) -> None:
@@ -89,6 +101,36 @@ class Arm(Protocol):
 
     def restart_target(self, pair: Pair) -> None:
         """It is back: same key, address and size of memory; ``pair`` holds the new objects."""
+
+    # "xgmi": two GPUs of one machine; "gpu-rdma": a NIC that reaches GPU memory
+    def gpu_pair(
+        self,
+        size: int,
+        *,
+        backends: tuple[str, ...] = ("XGMI",),
+        rdma: dict[str, int] | None = None,
+    ) -> Pair:
+        """Like ``pair``, with processes of one machine and buffers of two GPUs.
+
+        The backends are created in the order given; ``rdma`` is for ``RdmaBackendConfig``.
+        """
+
+    def gpu_buffer(self, size: int) -> Any:
+        """Bytes in GPU memory, zeroed, as a one-dimensional tensor."""
+
+    def register_gpu(self, engine: Any, tensor: Any) -> Any:
+        """Register a tensor, which may be a part of another, as memory of the engine's GPU."""
+
+    # "copies"
+    def copies(self, engine: Any) -> int:
+        """Copies between GPUs that ``engine`` has started so far."""
+
+    def fail_next_copy(self, engine: Any, kind: str) -> None:
+        """The next call over XGMI meets a driver that refused it or failed later, or no-stream."""
+
+    # "no-device"
+    def engine_without_rdma(self, key: str, *, fall_back: bool) -> Any:
+        """An engine on a machine without NIC, told or not told to use XGMI instead."""
 
     # "control-plane"
     def mute_target(self, pair: Pair) -> None:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from mori_arm import Pair
 
-from sim.fabric import CompletionItem, Fabric, LandPart, PostItem, PostPart, WorkRequestItem
+from sim.fabric import (
+    CX7,
+    CompletionItem,
+    CopyItem,
+    CopyPostItem,
+    Fabric,
+    LandPart,
+    Operation,
+    PostItem,
+    PostPart,
+    SendItem,
+    WorkRequestItem,
+)
 from sim.fabric.mori_io import make, make_cpp
 from sim.fabric.verdicts import ControlItem
 from sim.kernel import Kernel, Node, Process, Seed
@@ -32,7 +45,12 @@ class Once:
 class SimArm:
     """Engines of the simulated library, each in a process and on a machine of its own."""
 
-    features = frozenset({"counts", "completions", "posts", "events", "processes", "control-plane"})
+    features = frozenset(
+        {
+            *("counts", "completions", "posts", "events", "processes", "control-plane"),
+            *("xgmi", "gpu-rdma", "copies", "no-device"),
+        }
+    )
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -47,19 +65,63 @@ class SimArm:
     def engine(self, key: str) -> Any:
         return self._in_process(self._new_process(key), self._make_engine, key, 0)
 
-    def pair(self, size: int = 1 << 20, **config: int) -> Pair:
+    def pair(
+        self, size: int = 1 << 20, *, target: dict[str, int] | None = None, **config: int
+    ) -> Pair:
         engines, tensors, descs = [], [], []
-        for role in ("initiator", "target"):
+        config = {"enable_notification": 0, **config}
+        for role, values in (("initiator", config), ("target", {**config, **(target or {})})):
             key = f"{role}-{self._machines}"
             engine = self.engine(key)
-            engine.create_backend(self.mori.BackendType.RDMA, self._config(config))
+            engine.create_backend(self.mori.BackendType.RDMA, self._config(values))
             tensor = torch.zeros(size, dtype=torch.uint8)
             engines.append(engine)
             tensors.append(tensor)
             descs.append(engine.register_torch_tensor(tensor))
+        return self._pair(engines, tensors, descs)
+
+    def _pair(self, engines: list[Any], tensors: list[Any], descs: list[Any]) -> Pair:
         for engine, other in (engines, engines[::-1]):
             engine.register_remote_engine(other.get_engine_desc())
         return Pair(*engines, *tensors, *descs)
+
+    def gpu_pair(
+        self,
+        size: int,
+        *,
+        backends: tuple[str, ...] = ("XGMI",),
+        rdma: dict[str, int] | None = None,
+    ) -> Pair:
+        engines, tensors, descs = [], [], []
+        node = self._new_node()
+        for role in ("initiator", "target"):
+            key = f"{role}-{node.name}"
+            self._keys[key] = Process(node, role)
+            engine = self._in_process(self._keys[key], self._make_engine, key, 0)
+            for backend in backends:
+                config = self._config({"enable_notification": 0, **(rdma or {})})
+                engine.create_backend(
+                    getattr(self.mori.BackendType, backend),
+                    config if backend == "RDMA" else self.mori.XgmiBackendConfig(),
+                )
+            engines.append(engine)
+            tensors.append(self.gpu_buffer(size))
+            descs.append(self.register_gpu(engine, tensors[-1]))
+        return self._pair(engines, tensors, descs)
+
+    def gpu_buffer(self, size: int) -> Any:
+        return torch.zeros(size, dtype=torch.uint8)
+
+    def register_gpu(self, engine: Any, tensor: Any) -> Any:
+        gpu = self.mori.MemoryLocationType.GPU
+        return engine.register_memory(tensor.data_ptr(), tensor.numel(), 0, gpu)
+
+    def engine_without_rdma(self, key: str, *, fall_back: bool) -> Any:
+        fabric = Fabric(self.kernel, replace(CX7, nics_per_node=0))
+        environ = {"MORI_DISABLE_AUTO_XGMI": "0"} if fall_back else {}
+        mori = make(self.kernel, fabric, environ)
+        process = self._new_process(key)
+        return self._in_process(process, mori.IOEngine, key, mori.IOEngineConfig("10.0.0.1", 7))
 
     def _config(self, values: dict[str, int]) -> Any:
         config = self.mori.RdmaBackendConfig()
@@ -67,9 +129,12 @@ class SimArm:
             setattr(config, name, value)
         return config
 
-    def _new_process(self, key: str) -> Process:
+    def _new_node(self) -> Node:
         self._machines += 1
-        process = Process(Node(f"n{self._machines}", f"10.0.0.{self._machines}"), "worker")
+        return Node(f"n{self._machines}", f"10.0.0.{self._machines}")
+
+    def _new_process(self, key: str) -> Process:
+        process = Process(self._new_node(), "worker")
         self._keys[key] = process
         return process
 
@@ -112,6 +177,14 @@ class SimArm:
         ]
         return sum(posts), len(posts)
 
+    def copies(self, engine: Any) -> int:
+        key = engine.get_engine_desc().key
+        return sum(
+            record.fields["copies"]
+            for record in self.kernel.log.records
+            if record.kind == "copies-enqueued" and record.fields["initiator"] == key
+        )
+
     def queue_pairs(self, engine: Any) -> int:
         return len(engine._backend.device.queue_pairs)
 
@@ -148,6 +221,23 @@ class SimArm:
 
     def refuse_next_post(self, engine: Any, posted: int) -> None:
         self._once(engine, PostItem, lambda item: PostPart(posted))
+
+    def refuse_next_notification(self, engine: Any) -> None:
+        key = engine.get_engine_desc().key
+
+        def answer(item: Any) -> Verdict | None:
+            sends = isinstance(item, PostItem) and item.operation is Operation.SEND
+            return Fail("ENOMEM", "") if sends and item.pair.initiator == key else None
+
+        self.fabric.verdicts.add(Once(answer))
+
+    def fail_next_notification(self, engine: Any, status: str) -> None:
+        self._once(engine, SendItem, lambda item: Fail(status, ""))
+
+    def fail_next_copy(self, engine: Any, kind: str) -> None:
+        item = CopyItem if kind == "failed" else CopyPostItem
+        code = "BAD_STATE" if kind == "no-stream" else ""
+        self._once(engine, item, lambda item: Fail(code, "out of memory"))
 
     def raise_event(self, engine: Any, name: str) -> None:
         device = engine._backend.device

@@ -184,9 +184,9 @@ def test_what_is_not_simulated_says_so(world: World) -> None:
         world.mori.fabric_alloc(8, 0)
 
     def body(engine: Any, _here: Any, _there: Any) -> None:
-        engine.create_backend(world.mori.BackendType.XGMI, world.mori.XgmiBackendConfig())
+        engine.create_backend(world.mori.BackendType.FABRIC, world.mori.FabricBackendConfig())
 
-    with pytest.raises(UnsupportedByFacade, match=r"BackendType\.XGMI backend is not simulated"):
+    with pytest.raises(UnsupportedByFacade, match=r"BackendType\.FABRIC backend is not simulated"):
         world.run(body)
 
 

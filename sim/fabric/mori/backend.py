@@ -11,25 +11,38 @@ from typing import TYPE_CHECKING, Any
 from sim.fabric.control_plane import ControlPlaneError, ControlServer
 from sim.fabric.memory import MemoryRegion
 from sim.fabric.mori import messages
-from sim.fabric.mori.config import MoriSettings, RdmaBackendConfig
+from sim.fabric.mori.config import RdmaBackendConfig
 from sim.fabric.mori.descriptors import EngineDesc, MemoryDesc
 from sim.fabric.mori.endpoint import Endpoint
-from sim.fabric.mori.enums import PeerFailureReason, StatusCode
+from sim.fabric.mori.enums import MemoryLocationType, PeerFailureReason, StatusCode
+from sim.fabric.mori.executor import Executor
 from sim.fabric.mori.failures import EVENT_REASONS, PeerFailureEvent, PeerFailures
+from sim.fabric.mori.notifications import Inbound
 from sim.fabric.mori.poster import Poster
+from sim.fabric.mori.settings import MoriSettings
 from sim.fabric.queue_pair import QueuePair
 from sim.fabric.verdicts import ControlItem, PeerPair
-from sim.fabric.work import AsyncEvent, Completion, CompletionStatus, RemoteRegion
+from sim.fabric.work import (
+    AsyncEvent,
+    Completion,
+    CompletionStatus,
+    Received,
+    RemoteRegion,
+    Send,
+)
 from sim.kernel import Process
 
 if TYPE_CHECKING:
     from sim.fabric.fabric import Fabric
 
-_NOT_LISTENING = 1  # the port of an engine without RDMA
+XGMI_ONLY_PORT = 1
+"""In the descriptor of an engine that fell back to XGMI: nobody listens."""
 
 
 class RdmaBackend:
     """Opened with ``create_backend``, closed with ``remove_backend``."""
+
+    failed_session = messages.NO_BACKEND
 
     def __init__(
         self,
@@ -45,7 +58,9 @@ class RdmaBackend:
         self.config = config
         self.settings = settings
         self.device = fabric.open_device(process, key, self._on_notice)
+        self.executor = self._start_executor()
         self.failures = PeerFailures()
+        self.inbound = Inbound()
         self.endpoints: dict[str, list[Endpoint]] = {}
         self.remote_engines: dict[str, EngineDesc] = {}
         self._by_queue_pair: dict[int, Endpoint] = {}
@@ -55,9 +70,19 @@ class RdmaBackend:
         self._regions_by_address: dict[int, MemoryRegion] = {}
         self._remote_regions: dict[tuple[str, int, int], RemoteRegion] = {}
 
+    def _start_executor(self) -> Executor | None:
+        config = self.config
+        if config.num_worker_threads <= 1 or config.num_nics_per_transfer > 1:
+            return None
+        return Executor(self.device, min(config.qp_per_transfer, config.num_worker_threads))
+
     def listen(self, host: str, port: int) -> int:
         """Start the control-plane server; returns its port."""
         return self.fabric.control_plane.listen(self.device, self, host, port)
+
+    def close(self) -> None:
+        """Destroy the queue pairs; transfers under way stay so for ever."""
+        self.device.close()
 
     # ---------------------------------------------------------------- memory
 
@@ -85,10 +110,10 @@ class RdmaBackend:
 
     # -------------------------------------------------------------- sessions
 
-    def accepts(self, remote: MemoryDesc) -> bool:
+    def can_handle(self, local: MemoryDesc, remote: MemoryDesc) -> bool:
         """Whether the backend can carry transfers to the owner of ``remote``."""
         engine = self.remote_engines.get(remote.engine_key)
-        return engine is not None and engine.port != _NOT_LISTENING
+        return engine is not None and engine.port != XGMI_ONLY_PORT
 
     def connect(self, local: MemoryDesc, remote: MemoryDesc) -> Poster:
         """Make what is missing for transfers between two memories; may park for seconds."""
@@ -102,6 +127,7 @@ class RdmaBackend:
             endpoints[: self.config.qp_per_transfer],
             region,
             self._remote_region(engine, remote),
+            is_gpu=local.loc == MemoryLocationType.GPU,
         )
 
     def _connect_endpoint(self, engine: EngineDesc) -> None:
@@ -122,12 +148,15 @@ class RdmaBackend:
         return queue_pair
 
     def _new_queue_pair(self) -> QueuePair:
-        return self.device.create_queue_pair(self.settings.send_queue_depth(self.config))
+        depth = self.settings.send_queue_depth(self.config)
+        return self.device.create_queue_pair(depth, self.settings.timers)
 
     def _add_endpoint(self, remote_key: str, queue_pair: QueuePair) -> None:
         endpoint = Endpoint(queue_pair, remote_key)
         self.endpoints.setdefault(remote_key, []).append(endpoint)
         self._by_queue_pair[queue_pair.number] = endpoint
+        if self.config.enable_notification:
+            queue_pair.post_receives(self.config.notif_per_qp)
 
     def _remote_region(self, engine: EngineDesc, desc: MemoryDesc) -> RemoteRegion:
         known = (engine.key, desc.device_id, desc.id)
@@ -167,9 +196,13 @@ class RdmaBackend:
 
     # ------------------------------------------------ the completion thread
 
-    def _on_notice(self, notice: Completion | AsyncEvent) -> None:
+    def _on_notice(self, notice: Completion | Received | AsyncEvent) -> None:
         if isinstance(notice, Completion):
             self._on_completion(notice)
+        elif isinstance(notice, Received):
+            endpoint = self._by_queue_pair[notice.queue_pair]
+            self.inbound.arrived(endpoint.remote_key, notice.message)
+            endpoint.queue_pair.post_receives(1)
         elif self.settings.watch_async_events:
             self._on_event(notice)
 
@@ -180,6 +213,9 @@ class RdmaBackend:
             self._add_failure(
                 PeerFailureReason.PEER_UNREACHABLE, endpoint, detail=messages.UNREACHABLE
             )
+        if isinstance(completion.chain, Send):
+            endpoint.queue_pair.send_queue.give_back(1)
+            return  # the transfer's status does not depend on it
         if not completion.is_tail:
             return  # of an unsignaled work request: nobody's status
         transfer = endpoint.close_record(completion.chain)

@@ -6,9 +6,10 @@ from typing import Any
 
 import msgspec
 
+from sim.fabric.gpu import IPC_HANDLE_BYTES
 from sim.fabric.mori.enums import MemoryLocationType
 
-_NO_HANDLE = bytes(64)
+_NO_HANDLE = bytes(IPC_HANDLE_BYTES)
 
 
 def _unpack(packed: bytes, fields: int) -> list[Any]:
@@ -101,7 +102,11 @@ class MemoryDesc:
         data: int,
         size: int,
         loc: MemoryLocationType,
+        device_bus_id: str = "",
     ) -> None:
+        self._ipc_handle = _NO_HANDLE
+        self._ipc_offset = 0
+        self._device_bus_id = device_bus_id
         self._engine_key = engine_key
         self._id = memory_id
         self._device_id = device_id
@@ -118,11 +123,16 @@ class MemoryDesc:
         data: int,
         size: int,
         loc: MemoryLocationType,
+        device_bus_id: str = "",
     ) -> MemoryDesc:
         """For the engine itself."""
         desc = cls()
-        desc._set(engine_key, memory_id, device_id, data, size, loc)
+        desc._set(engine_key, memory_id, device_id, data, size, loc, device_bus_id)
         return desc
+
+    def exported(self, ipc_handle: bytes, ipc_offset: int) -> None:
+        """Other processes can map the memory by this handle of its allocation."""
+        self._ipc_handle, self._ipc_offset = ipc_handle, ipc_offset
 
     @property
     def engine_key(self) -> str:
@@ -141,8 +151,8 @@ class MemoryDesc:
 
     @property
     def device_bus_id(self) -> str:
-        """Empty: simulated memory is host memory."""
-        return ""
+        """PCI address of the GPU; empty for host memory."""
+        return self._device_bus_id
 
     @property
     def numa_node(self) -> int:
@@ -166,8 +176,18 @@ class MemoryDesc:
 
     @property
     def ipc_handle(self) -> bytes:
-        """64 zeros: nothing is shared between processes."""
-        return _NO_HANDLE
+        """64 bytes by which others map the memory; zeros when it was not exported."""
+        return self._ipc_handle
+
+    @property
+    def ipc_offset(self) -> int:
+        """Where in its allocation the memory begins."""
+        return self._ipc_offset
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether there is a handle."""
+        return self._ipc_handle != _NO_HANDLE
 
     def _identity(self) -> tuple[Any, ...]:
         return (self._engine_key, self._id, self._device_id, self._data, self._size, self._loc)
@@ -180,16 +200,23 @@ class MemoryDesc:
         return msgspec.msgpack.encode(
             [
                 *(self._engine_key, self._id, self._device_id, self.device_bus_id),
-                *(self._data, self._size, int(self._loc), _NO_HANDLE, self.numa_node),
-                *(0, _NO_HANDLE, -1, "", 0, 0),
+                *(self._data, self._size, int(self._loc), self._ipc_handle, self.numa_node),
+                *(self._ipc_offset, _NO_HANDLE, -1, "", 0, 0),
             ]
         )
 
     @staticmethod
     def unpack(packed: bytes) -> MemoryDesc:
         """The reverse; RuntimeError for anything else."""
-        key, memory_id, device_id, _bus, data, size, loc, *_rest = _unpack(packed, 15)
-        numbers = (memory_id, device_id, data, size, loc)
-        if not isinstance(key, str) or not all(isinstance(n, int) for n in numbers):
+        key, memory_id, device_id, bus, data, size, loc, handle, _numa, offset, *_rest = _unpack(
+            packed, 15
+        )
+        numbers = (memory_id, device_id, data, size, loc, offset)
+        if not all(map(isinstance, (key, bus, handle), (str, str, bytes))):
             raise RuntimeError("std::bad_cast")
-        return MemoryDesc.make(key, memory_id, device_id, data, size, MemoryLocationType(loc))
+        if not all(isinstance(n, int) for n in numbers) or len(handle) != IPC_HANDLE_BYTES:
+            raise RuntimeError("std::bad_cast")
+        location = MemoryLocationType(loc)
+        desc = MemoryDesc.make(key, memory_id, device_id, data, size, location, bus)
+        desc.exported(handle, offset)
+        return desc

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.errors import UnsupportedByFacade
-from sim.fabric.control_plane import AddressInUse
 from sim.fabric.mori import messages
 from sim.fabric.mori.backend import RdmaBackend
-from sim.fabric.mori.config import IOEngineConfig, MoriSettings, RdmaBackendConfig
+from sim.fabric.mori.backends import Backends
+from sim.fabric.mori.config import IOEngineConfig
 from sim.fabric.mori.descriptors import EngineDesc, MemoryDesc
 from sim.fabric.mori.enums import BackendType, MemoryLocationType, StatusCode
 from sim.fabric.mori.failures import PeerFailureEvent
 from sim.fabric.mori.plan import Items, to_column
 from sim.fabric.mori.session import IOEngineSession
+from sim.fabric.mori.settings import MoriSettings
 from sim.fabric.mori.status import TransferStatus, wait_all
 from sim.fabric.verdicts import PeerPair, RegistrationItem, SessionItem, refuse
 from sim.fabric.work import Operation
@@ -43,11 +44,15 @@ class IOEngine:
         self._key = key
         self._host = config.host
         self._port = config.port
-        self._backend: RdmaBackend | None = None
+        self._backends = Backends(self._fabric, self._process, key, self._node_id(), self._settings)
         self._next_memory_id = 0
         self._next_uid = 0
         self._own_memory: dict[int, int] = {}
         self._cached: dict[tuple[int, str, int], IOEngineSession] = {}
+
+    def _node_id(self) -> str:
+        name = self._process.node.name.encode()
+        return self._settings.node_id or hashlib.blake2b(name, digest_size=16).hexdigest()
 
     # ----------------------------------------------------- engine and backend
 
@@ -58,7 +63,7 @@ class IOEngine:
         identity = f"{process.path}#{process.incarnation}".encode()
         return EngineDesc.make(
             self._key,
-            hashlib.blake2b(node.name.encode(), digest_size=16).hexdigest(),
+            self._node_id(),
             node.name,
             self._host,
             self._port,
@@ -66,48 +71,29 @@ class IOEngine:
         )
 
     def create_backend(self, type: BackendType, config: Any = None) -> None:
-        """Open the RDMA device and listen for peers."""
+        """Open the RDMA device and listen for peers, or prepare to copy between GPUs."""
         self._kernel.checkpoint()
-        if type == BackendType.TCP and config is None:
-            raise NotImplementedError("backend not implemented yet")
-        if type in (BackendType.TCP, BackendType.Unknown):
-            self._exit("assertion failed: backend type")
-        if type != BackendType.RDMA:
-            raise UnsupportedByFacade(f"mori.io {type} backend is not simulated, at {call_site()}")
-        config = config if config is not None else RdmaBackendConfig()
-        config.check()
-        backend = RdmaBackend(self._fabric, self._process, self._key, config, self._settings)
-        try:
-            self._port = backend.listen(self._host, self._port)
-        except AddressInUse as error:
-            self._exit(f"bind {error}: Address already in use")
-        self._backend = backend
+        self._port = self._backends.create(type, config, self._host, self._port)
 
     def remove_backend(self, type: BackendType) -> None:
-        """Destroy the queue pairs; transfers under way stay so for ever."""
+        """Close a backend; RDMA transfers under way stay so for ever."""
         self._kernel.checkpoint()
-        if type == BackendType.RDMA and self._backend is not None:
-            self._backend.device.close()
-            self._backend = None
+        if self._backends.remove(type):
             self._cached.clear()
 
-    def _exit(self, reason: str) -> NoReturn:
-        self._kernel.record("process-exit", process=self._process.path, reason=reason)
-        self._kernel.crash(self._process)
-        self._kernel.wait(self._kernel.event(), what="nothing: the process has exited")
-        raise AssertionError("a task of a dead process ran")
+    @property
+    def _backend(self) -> RdmaBackend | None:
+        return self._backends.rdma
 
     def register_remote_engine(self, desc: EngineDesc) -> None:
         """Make a peer known to the backends there are; no network involved."""
         self._kernel.checkpoint()
-        if self._backend is not None:
-            self._backend.remote_engines[desc.key] = desc
+        self._backends.register_remote_engine(desc)
 
     def deregister_remote_engine(self, desc: EngineDesc) -> None:
         """Forget a peer's descriptor; its queue pairs and memory keys stay."""
         self._kernel.checkpoint()
-        if self._backend is not None:
-            self._backend.remote_engines.pop(desc.key, None)
+        self._backends.deregister_remote_engine(desc)
 
     # ---------------------------------------------------------------- memory
 
@@ -139,18 +125,22 @@ class IOEngine:
                 raise RuntimeError(message)
             case verdict:
                 refuse(item, verdict)
-        desc = MemoryDesc.make(self._key, self._next_memory_id, device, address, size, location)
+        is_gpu = location == MemoryLocationType.GPU
+        bus_id = self._fabric.gpus.bus_id(self._process, device) if is_gpu else ""
+        desc = MemoryDesc.make(
+            self._key, self._next_memory_id, device, address, size, location, bus_id
+        )
         self._next_memory_id += 1
         self._own_memory[desc.id] = address
-        if self._backend is not None:
-            self._backend.register_memory(desc, keep_alive)
+        for backend in self._backends:
+            backend.register_memory(desc, keep_alive)
         return desc
 
     def deregister_memory(self, desc: MemoryDesc) -> None:
         """Takes effect at once, whatever is in flight."""
         self._kernel.checkpoint()
-        if self._backend is not None:
-            self._backend.deregister_memory(desc)
+        for backend in self._backends:
+            backend.deregister_memory(desc)
         stale = [key for key in self._cached if key[0] == desc.id]
         for key in stale:
             del self._cached[key]
@@ -169,16 +159,18 @@ class IOEngine:
             return self._connect(local_mem, remote_mem)
 
     def _connect(self, local: MemoryDesc, remote: MemoryDesc) -> IOEngineSession | None:
-        backend = self._backend
-        if backend is None or not backend.accepts(remote):
+        backend = self._backends.route(local, remote)
+        if backend is None:
             return None
         if self._own_memory.get(local.id) != local.data:
             raise UnsupportedByFacade(f"{local.id} is no memory of {self._key}, at {call_site()}")
-        peer = backend.remote_engines[remote.engine_key]
-        pair = PeerPair(self._key, self._process.node.name, peer.key, peer.hostname)
+        node = self._process.node.name
+        peer = backend.remote_engines.get(remote.engine_key)
+        pair = PeerPair(self._key, node, remote.engine_key, peer.hostname if peer else node)
         match self._fabric.verdicts.ask(SessionItem(pair)):
             case Deliver():
-                return self._session(self, backend.connect(local, remote))
+                poster = backend.connect(local, remote)
+                return self._session(self, poster) if poster is not None else None
             case Drop():
                 return None
             case Fail(message=message):
@@ -230,7 +222,7 @@ class IOEngine:
         self._kernel.checkpoint()
         items = Items(to_column([local_off]), to_column([remote_off]), to_column([size]))
         status = self._status()
-        self._post(operation, local, remote, items, uid, status)
+        self._post(operation, local, remote, items, uid, status, single=True)
         return status
 
     def _batch(
@@ -248,20 +240,24 @@ class IOEngine:
             self._kernel.sleep(items * self._fabric.profile.item_ns)
         statuses = [self._status() for _call in calls]
         for (local, remote, converted, uid), status in zip(calls, statuses, strict=True):
-            self._post(operation, local, remote, converted, uid, status)
+            self._post(operation, local, remote, converted, uid, status, single=False)
             if status.Failed():
                 break
         return statuses
 
     def _post(
         self, operation: Operation, local: MemoryDesc, remote: MemoryDesc, items: Items,
-        uid: int, status: TransferStatus,
+        uid: int, status: TransferStatus, *, single: bool,
     ) -> None:  # fmt: skip
-        session = self._cached_session(local, remote)
-        if session is None:
+        backend = self._backends.route(local, remote)
+        if backend is None:
             status.Update(StatusCode.ERR_BAD_STATE, messages.NO_BACKEND)
             return
-        session.post(operation, items, uid, status)
+        session = self._cached_session(local, remote)
+        if session is None:
+            status.Update(StatusCode.ERR_BAD_STATE, backend.failed_session)
+            return
+        session.post(operation, items, uid, status, single=single)
 
     def _cached_session(self, local: MemoryDesc, remote: MemoryDesc) -> IOEngineSession | None:
         key = (local.id, remote.engine_key, remote.id)
@@ -276,9 +272,16 @@ class IOEngine:
     # -------------------------------------------------------------- outcomes
 
     def pop_inbound_transfer_status(self, remote_key: str, uid: int) -> TransferStatus | None:
-        """None: notifications are not simulated."""
+        """SUCCESS once all notifications of a peer's transfer have arrived, however often."""
         self._kernel.checkpoint()
-        return None
+        backend = self._backend
+        if backend is None or remote_key not in backend.remote_engines:
+            return None
+        if not backend.inbound.is_complete(remote_key, uid):
+            return None
+        status = self._status()
+        status.SetCode(StatusCode.SUCCESS)
+        return status
 
     def pop_peer_failure(self) -> PeerFailureEvent | None:
         """The oldest failure that was not popped yet."""

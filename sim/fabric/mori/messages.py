@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from sim.fabric.mori.config import MoriSettings, RdmaBackendConfig
+from sim.fabric.mori.config import RdmaBackendConfig
+from sim.fabric.mori.settings import MoriSettings
 from sim.fabric.send_queue import SendQueue
 from sim.fabric.work import Completion, CompletionStatus
 
 DEGRADED = "EP is degraded, rejecting new submissions"
 FAILED_BY_EVENT = "endpoint was failed by a fatal verbs async event; submission rejected"
 NO_BACKEND = "No available backend found, create backend first"
+NO_DEVICE = (
+    "no active RDMA device on this host; set MORI_DISABLE_AUTO_XGMI=0 to use XGMI where GPUs "
+    "have peer access"
+)
+NOTIFY_REFUSED = (
+    "ibv_post_send (notify) failed with 12: Cannot allocate memory"
+    " Hint: lower the queue depth or the number of queue pairs, or disable notification"
+)
 UNREACHABLE = "peer did not acknowledge within the retry budget"
 
 _HINTS = {
@@ -51,12 +60,13 @@ def send_queue_full(
     settings: MoriSettings,
     config: RdmaBackendConfig,
     *,
+    kind: str = "batch",
     depth: int | None = None,
 ) -> str:
-    """Message of a call whose chain found no room in time."""
+    """Message of a call whose chain, or notification, found no room in time."""
     shown = queue.depth if depth is None else depth
     return (
-        f"SQ full (batch): ep={endpoint} depth={shown} requested={requested} max={queue.limit}"
+        f"SQ full ({kind}): ep={endpoint} depth={shown} requested={requested} max={queue.limit}"
         f" Hint: raise MORI_IO_SQ_BACKOFF_TIMEOUT_US (now {settings.send_queue_backoff_us}), "
         "raise MORI_IO_QP_MAX_SEND_WR, "
         f"use a smaller postBatchSize (now {config.post_batch_size}) or more qpPerTransfer"

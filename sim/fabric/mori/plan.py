@@ -36,12 +36,27 @@ class Items:
     remote_offsets: Offsets
     sizes: Offsets
 
-    def rejection(self, local_size: int, remote_size: int) -> str | None:
-        """Why the library refuses the call, or None."""
+    def mismatch(self) -> str | None:
+        """Why the lists do not belong together, or None."""
         if not len(self.local_offsets) == len(self.remote_offsets) == len(self.sizes):
             return "lengths of local offsets, remote offsets or sizes mismatch"
-        if not len(self.sizes):
-            return None
+        return None
+
+    def slice(self, begin: int, end: int) -> Items:
+        """The items from ``begin`` up to but not including ``end``."""
+        return Items(
+            self.local_offsets[begin:end], self.remote_offsets[begin:end], self.sizes[begin:end]
+        )
+
+    def not_empty(self) -> Items:
+        """Without the items of no bytes."""
+        chosen = self.sizes > 0
+        if bool(chosen.all()):
+            return self
+        return Items(self.local_offsets[chosen], self.remote_offsets[chosen], self.sizes[chosen])
+
+    def rejection(self, local_size: int, remote_size: int) -> str | None:
+        """Why the library refuses items, of which there are some, or None."""
         if int(self.sizes.max()) > MAX_REQUEST_BYTES:
             return f"request of {int(self.sizes.max())} bytes exceeds {MAX_REQUEST_BYTES}"
         if (
@@ -50,6 +65,11 @@ class Items:
         ):
             return "length out of range"
         return None
+
+    def unmerged(self) -> Segments:
+        """A work request for each item, in the order given."""
+        firsts = np.arange(len(self.sizes))
+        return Segments(self.local_offsets, self.remote_offsets, self.sizes, firsts)
 
     def merged(self, max_segments: int) -> Segments:
         """Work requests in order of remote offset, neighbours merged.

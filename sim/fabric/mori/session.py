@@ -9,6 +9,7 @@ from sim.errors import UnsupportedByFacade
 from sim.fabric.mori.plan import Items, to_column
 from sim.fabric.mori.poster import Poster
 from sim.fabric.mori.status import TransferStatus
+from sim.fabric.mori.xgmi_poster import XgmiPoster
 from sim.fabric.work import Operation
 from sim.kernel.task import call_site
 
@@ -21,11 +22,10 @@ class IOEngineSession:
 
     _status: ClassVar[type[TransferStatus]]
 
-    def __init__(self, engine: IOEngine, poster: Poster) -> None:
+    def __init__(self, engine: IOEngine, poster: Poster | XgmiPoster) -> None:
         self._engine = engine
         self._poster = poster
-        self._backend = poster._backend
-        self._kernel = self._backend.kernel
+        self._kernel = engine._kernel
 
     def allocate_transfer_uid(self) -> int:
         """The engine's next transfer number."""
@@ -34,7 +34,7 @@ class IOEngineSession:
     def alive(self) -> bool:
         """False after some kinds of failure only; True does not mean that transfers work."""
         self._kernel.checkpoint()
-        return self._backend.alive(self._poster.endpoints)
+        return self._poster.alive()
 
     def read(self, local_off: int, remote_off: int, size: int, uid: int) -> TransferStatus:
         """Fill local memory from remote memory."""
@@ -69,7 +69,7 @@ class IOEngineSession:
     ) -> TransferStatus:
         self._kernel.checkpoint()
         items = Items(to_column([local]), to_column([remote]), to_column([size]))
-        return self._post(operation, items, uid)
+        return self._post(operation, items, uid, single=True)
 
     def _batch(
         self,
@@ -80,25 +80,29 @@ class IOEngineSession:
         uid: int,
     ) -> TransferStatus:
         self._kernel.checkpoint()
-        return self._post(operation, self.convert(local, remote, sizes), uid)
+        return self._post(operation, self.convert(local, remote, sizes), uid, single=False)
 
     def convert(self, local: Sequence[int], remote: Sequence[int], sizes: Sequence[int]) -> Items:
         """Copy the lists into native memory, which holds the GIL."""
         with self._kernel.gil_held():
             items = Items(to_column(local), to_column(remote), to_column(sizes))
-            self._kernel.sleep(len(items.sizes) * self._backend.fabric.profile.item_ns)
+            self._kernel.sleep(len(items.sizes) * self._engine._fabric.profile.item_ns)
         return items
 
-    def _post(self, operation: Operation, items: Items, uid: int) -> TransferStatus:
+    def _post(
+        self, operation: Operation, items: Items, uid: int, *, single: bool
+    ) -> TransferStatus:
         status = self._status()
-        self.post(operation, items, uid, status)
+        self.post(operation, items, uid, status, single=single)
         return status
 
-    def post(self, operation: Operation, items: Items, uid: int, status: TransferStatus) -> None:
+    def post(
+        self, operation: Operation, items: Items, uid: int, status: TransferStatus, *, single: bool
+    ) -> None:
         """Post ``items``; the outcome so far is in ``status``."""
-        if not self._backend.device.alive:
+        if not self._poster.usable:
             raise UnsupportedByFacade(
                 "a session was used after remove_backend, which the library leaves undefined, "
                 f"at {call_site()}"
             )
-        self._poster.post(operation, items, uid, status)
+        self._poster.post(operation, items, uid, status, single=single)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from simpy.events import Event
 
@@ -14,10 +14,22 @@ from sim.units import MS
 _FIRST_ERROR = 10
 
 
+class Unnoticed(Protocol):
+    """Work that ends without a word: whoever asks for the status has to look."""
+
+    def outcome(self) -> tuple[StatusCode, str] | None:
+        """How it ended, or None."""
+
+    def synchronize(self) -> tuple[StatusCode, str]:
+        """Park until it has ended."""
+
+
 class TransferStatus:
     """Starts as INIT; bound to a run by ``_kernel`` of a subclass.
 
     The first error stays whatever ``Update`` is told later; ``SetCode`` overwrites anything.
+    Completion threads update the status of RDMA transfers. For ``Unnoticed`` work every question
+    about the code looks once; while one thread waits for its end the others' looks wait too.
     """
 
     _kernel: ClassVar[Kernel]
@@ -26,10 +38,15 @@ class TransferStatus:
         self._code = StatusCode.INIT
         self._message = ""
         self._changed: Event | None = None
+        self._unnoticed: Unnoticed | None = None
+        self._is_synchronizing = False
 
     def Code(self) -> StatusCode:
         """Where the transfer is."""
         self._kernel.checkpoint()
+        if self._unnoticed is not None:
+            with self._kernel.gil_held():
+                self._look()
         return self._code
 
     def Message(self) -> str:
@@ -53,6 +70,36 @@ class TransferStatus:
     def SetMessage(self, message: str) -> None:
         """Set the message, whatever it was."""
         self._message = message
+
+    def begin(self, work: Unnoticed) -> None:
+        """The transfer is under way as ``work``."""
+        self._unnoticed = work
+        self.SetCode(StatusCode.IN_PROGRESS)
+
+    def _look(self) -> None:
+        if self._code != StatusCode.IN_PROGRESS or self._unnoticed is None:
+            return
+        if self._is_synchronizing:  # the one who waits holds a lock until the end
+            self._end(self._unnoticed.synchronize())
+            return
+        outcome = self._unnoticed.outcome()
+        if outcome is not None:
+            self._end(outcome)
+
+    def _synchronize(self) -> None:
+        assert self._unnoticed is not None
+        self._is_synchronizing = True
+        outcome = self._unnoticed.synchronize()
+        self._is_synchronizing = False
+        self._end(outcome)
+
+    def _end(self, outcome: tuple[StatusCode, str]) -> None:
+        code, message = outcome
+        self._unnoticed = None
+        if code == StatusCode.SUCCESS:
+            self.SetCode(code)
+        else:
+            self.Update(code, message)
 
     def Init(self) -> bool:
         """Whether nothing has happened yet."""
@@ -81,11 +128,19 @@ class TransferStatus:
         return self._code
 
     def wait_until(self, deadline_ns: int | None) -> None:
-        """Park until the status is not IN_PROGRESS or the deadline is reached."""
+        """Park until the status is not IN_PROGRESS or the deadline is reached.
+
+        With a deadline, the end of ``Unnoticed`` work is looked for now and at the deadline only.
+        """
         kernel = self._kernel
+        self._look()
         while self._code == StatusCode.IN_PROGRESS:
+            if deadline_ns is None and self._unnoticed is not None:
+                self._synchronize()
+                return
             timeout_ns = None if deadline_ns is None else deadline_ns - kernel.now_ns
             if timeout_ns is not None and timeout_ns <= 0:
+                self._look()
                 return
             if self._changed is None:
                 self._changed = kernel.event()
