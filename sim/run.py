@@ -7,6 +7,7 @@ request has to succeed. Then every oracle gives its last word.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -80,6 +81,12 @@ def run(
         TestbedError: the testbed itself failed.
     """
     rehearse(scenario)
+    result = _run(scenario, prepare, probe)
+    gc.collect()  # a world is full of cycles, and worlds would pile up until Python saw to it
+    return result
+
+
+def _run(scenario: Scenario, prepare: Prepare | None, probe: Probe | None) -> RunResult:
     begin = wall_clock()
     bed = TestBed(scenario)
     if probe is not None:
@@ -119,6 +126,10 @@ def rehearse(scenario: Scenario) -> None:
     bed = TestBed(rehearsal)
     with bed.world.running(), suppress(UsageError):  # the run itself will say what is wrong
         bed.serve()
+    del bed
+    # What is left stays for good, and need not be gone through again after each run.
+    gc.collect()
+    gc.freeze()
 
 
 class TestBed:
@@ -263,16 +274,18 @@ class TestBed:
         node = self.world.add_node(name)
         longest = max(longest_request(self.requests), 256)
         bytes_per_token: Fraction = preset.bytes_per_token(options.tp_size, scenario.geometry)
-        blocks_for_longest = -(-longest // preset.block_size)
+        block_size = preset.tokens_per_block(options.tp_size, scenario.geometry)
+        blocks_for_longest = -(-longest // block_size)
         # vLLM refuses a pool that cannot hold one request of the maximum length.
         num_blocks = options.num_blocks or max(
-            blocks_for_longest + 1,
+            (blocks_for_longest + 1) * preset.num_groups + 1,
             default_num_blocks(
                 self.requests,
-                preset.block_size,
+                block_size,
                 options.max_num_seqs,
                 bytes_per_token=bytes_per_token,
                 num_ranks=options.tp_size * scenario.topology.num_engines,
+                num_groups=preset.num_groups,
             ),
         )
         return Engine(
@@ -282,7 +295,7 @@ class TestBed:
             options,
             geometry=scenario.geometry,
             num_blocks=num_blocks,
-            max_model_len=blocks_for_longest * preset.block_size,
+            max_model_len=blocks_for_longest * block_size,
             connector=None if role is None else self._connector(role, node.ip),
         )
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
+from vllm.utils import func_utils
+
 from sim.engine.connectors import in_tree_roots
 from sim.engine.groups import Rendezvous
 from sim.engine.landings import LandingWatch, MemoryMap
@@ -134,3 +136,5 @@ class World:
     def _forget_guests(self) -> None:
         for guest in self._guests:
             guest.importer.close()
+        # It remembers the guests' classes, and through them the whole world.
+        func_utils._supports_kw.cache_clear()

@@ -67,6 +67,7 @@ class EventLog:
 
     def close(self) -> None:
         self.closed = True
+        self._observers.clear()  # whoever keeps the log need not keep the world
 
     def digest(self) -> str:
         """Hash of everything so far, as 32 hexadecimal digits."""
