@@ -137,13 +137,7 @@ def build_vllm_config(
         ValueError: vLLM itself refuses the combination, a pydantic ValidationError included.
     """
     _check_platform()
-    preset.layer_specs(tp_size, geometry)  # a tp_size that does not fit is an error here
-    transfer = _transfer_config(connector, kv_role, kv_load_failure_policy, engine_id)
-    if preset.is_hybrid and enable_prefix_caching and not enable_chunked_prefill:
-        raise UsageError(
-            f"prefix caching of {preset.name} keeps states at the ends of chunks, so vLLM wants "
-            "chunked prefill with it: enable both, or turn prefix caching off"
-        )
+    _check_options(preset, geometry, tp_size, enable_prefix_caching and not enable_chunked_prefill)
     max_model_len = max_model_len or preset.max_positions
     with environment_unchanged():
         config = VllmConfig(
@@ -159,13 +153,11 @@ def build_vllm_config(
                 enable_chunked_prefill=enable_chunked_prefill,
                 is_encoder_decoder=False,
             ),
-            # The CPU platform turns prefix caching off in the middle of the checks, too late
-            # for a hybrid model's; it is turned on below.
-            cache_config=CacheConfig(
-                block_size=preset.block_size, enable_prefix_caching=not preset.is_hybrid
-            ),
+            cache_config=_cache_config(preset),
             device_config=DeviceConfig("cpu"),
-            kv_transfer_config=transfer,
+            kv_transfer_config=_transfer_config(
+                connector, kv_role, kv_load_failure_policy, engine_id
+            ),
         )
     config.cache_config.num_gpu_blocks_override = num_blocks
     config.cache_config.enable_prefix_caching = enable_prefix_caching
@@ -175,6 +167,12 @@ def build_vllm_config(
     config.scheduler_config.async_scheduling = async_scheduling
     preset.prepare_config(config)
     return config
+
+
+def _cache_config(preset: ModelPreset) -> CacheConfig:
+    # The CPU platform turns prefix caching off in the middle of the checks, after vLLM has chosen
+    # the block size of states and before it asks whether the two fit each other.
+    return CacheConfig(block_size=preset.block_size, enable_prefix_caching=not preset.is_hybrid)
 
 
 def _undo_cpu_platform(config: VllmConfig, preset: ModelPreset) -> None:
@@ -189,6 +187,17 @@ def _check_platform() -> None:
             f"vLLM was loaded for {type(current_platform).__name__} with "
             f"VLLM_USE_V2_MODEL_RUNNER={envs.VLLM_USE_V2_MODEL_RUNNER}, before "
             "sim.model.environment.prepare_environment() could set it up: call that first"
+        )
+
+
+def _check_options(
+    preset: ModelPreset, geometry: Geometry, tp_size: int, caches_whole_prefills: bool
+) -> None:
+    preset.layer_specs(tp_size, geometry)  # a tp_size that does not fit is an error here
+    if preset.is_hybrid and caches_whole_prefills:
+        raise UsageError(
+            f"prefix caching of {preset.name} keeps states at the ends of chunks, so vLLM wants "
+            "chunked prefill with it: enable both, or turn prefix caching off"
         )
 
 
