@@ -17,6 +17,7 @@ from simpy.events import Event, Timeout
 
 from sim.errors import DeadlockError, TaskCrashed, TaskKilled, TestbedError
 from sim.kernel.environment import Environment
+from sim.kernel.interrupt import deferred_interrupts
 from sim.kernel.log import EventLog
 from sim.kernel.process import Process, ProcessState
 from sim.kernel.seed import Seed
@@ -70,7 +71,7 @@ class Kernel:
         self._active: Process | None = None
         self._switch_hooks: list[SwitchHook] = []
         self._crash_hooks: list[CrashHook] = []
-        self._fatal: TestbedError | None = None
+        self._fatal: TestbedError | KeyboardInterrupt | None = None
 
     # ------------------------------------------------------------------ time
 
@@ -162,7 +163,7 @@ class Kernel:
             function()
         except TaskKilled:
             pass
-        except TestbedError as error:
+        except (TestbedError, KeyboardInterrupt) as error:
             self.fail_run(error)
         except BaseException as error:
             self._task_failed(task, error)
@@ -180,7 +181,7 @@ class Kernel:
         self.failures.append(TaskFailure(self.now_ns, task.path, task.process.node.name, error))
         self.record("task-failed", error=type(error).__name__, message=str(error))
 
-    def fail_run(self, error: TestbedError) -> None:
+    def fail_run(self, error: TestbedError | KeyboardInterrupt) -> None:
         """End the run at the next opportunity, even if guest code swallows the exception."""
         if self._fatal is None and not self.closing:
             self._fatal = error
@@ -275,6 +276,8 @@ class Kernel:
         Raises the testbed's own failures, and DeadlockError when nothing is left to happen
         before ``until`` did.
         """
+        if self.current() is not None:
+            raise TestbedError("the hub runs already; a task cannot run it again")
         env = self.env
         while until is None or until.callbacks is not None:
             next_ns = env.next_time_ns()
@@ -314,11 +317,13 @@ class Kernel:
 
     @contextmanager
     def running(self) -> Iterator[Kernel]:
-        """Garbage collection is off inside; ``close`` at the end, whatever happened."""
+        """Garbage collection is off inside, and Ctrl-C waits for the next event; ``close`` at the
+        end, whatever happened."""
         collecting = gc.isenabled()
         gc.disable()
         try:
-            yield self
+            with deferred_interrupts(lambda: self.fail_run(KeyboardInterrupt())):
+                yield self
         finally:
             self.close()
             if collecting:

@@ -64,6 +64,15 @@ def test_an_error_has_its_exit_code_and_one_line_without_traceback(
     assert captured.err.count("\n") == 1
 
 
+def test_ctrl_c_is_neither_a_violation_nor_a_failure_of_the_testbed(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """130, as shells number it, and no document that a reader could take for a result."""
+    install(raising(KeyboardInterrupt()))
+    assert dispatch.run(["probe", "--json"]) == 130
+    assert capsys.readouterr().out == ""
+
+
 def test_the_traceback_of_a_testbed_failure_is_there_for_the_asking(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from sim.errors import DeadlockError, TaskCrashed, TestbedError
@@ -13,8 +15,16 @@ def process() -> Process:
     return Process(Node("p0", "10.0.0.1"), "core")
 
 
+@pytest.fixture(autouse=True)
+def _python_s_own_interrupt_handler():
+    """Test runners may have set another one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
-def kernel():
+def kernel(_python_s_own_interrupt_handler):
     with Kernel(Seed(1)).running() as kernel:
         yield kernel
 
@@ -198,3 +208,66 @@ def test_named_streams_are_independent() -> None:
     seed.stream("newcomer").random()
     assert [seed.stream("router").random() for _ in range(3)] == alone
     assert seed.stream("newcomer").random() != seed.stream("router").random()
+
+
+@pytest.mark.parametrize("is_guest", [True, False])
+def test_ctrl_c_ends_the_run_even_if_code_under_test_swallows_everything(
+    kernel: Kernel, process: Process, is_guest: bool
+) -> None:
+    """It is neither a failure of the thread whose turn it was, nor lost in an except clause."""
+    steps: list[int] = []
+
+    def body() -> None:
+        while True:
+            try:
+                kernel.sleep(1)
+                steps.append(kernel.now_ns)
+                if kernel.now_ns == 10:
+                    signal.raise_signal(signal.SIGINT)
+            except KeyboardInterrupt:
+                steps.append(-1)
+
+    kernel.spawn(process, body, name="stubborn", guest=is_guest)
+    with pytest.raises(KeyboardInterrupt):
+        kernel.run(until_ns=1_000)
+    assert steps == list(range(1, 11))
+    assert kernel.failures == []
+
+
+def test_a_second_ctrl_c_interrupts_at_once(kernel: Kernel, process: Process) -> None:
+    """Code that never gives its turn away can be stopped, too."""
+    reached: list[str] = []
+
+    def body() -> None:
+        signal.raise_signal(signal.SIGINT)
+        reached.append("after the first")
+        signal.raise_signal(signal.SIGINT)
+        reached.append("after the second")
+
+    kernel.spawn(process, body, name="busy")
+    with pytest.raises(KeyboardInterrupt):
+        kernel.run()
+    assert reached == ["after the first"]
+    assert kernel.failures == []
+
+
+def test_after_a_run_ctrl_c_is_what_it_was_before() -> None:
+    """Also if another program's handler was in place."""
+    before = signal.getsignal(signal.SIGINT)
+    with Kernel(Seed(1)).running():
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+    own = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Kernel(Seed(1)).running():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, own)
+
+
+def test_a_task_cannot_run_the_hub(kernel: Kernel, process: Process) -> None:
+    """A run inside of a run would move time under everybody's feet."""
+    kernel.spawn(process, lambda: kernel.run(until_ns=50), name="nested", guest=False)
+    with pytest.raises(TestbedError, match="the hub runs already"):
+        kernel.run()
+    assert kernel.now_ns == 0
