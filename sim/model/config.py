@@ -142,10 +142,7 @@ def build_vllm_config(
     with environment_unchanged():
         config = VllmConfig(
             model_config=_model_config(preset, geometry, max_model_len),
-            parallel_config=ParallelConfig(
-                tensor_parallel_size=tp_size,
-                distributed_executor_backend="mp",  # the one that the CPU platform leaves alone
-            ),
+            parallel_config=_parallel_config(tp_size),
             scheduler_config=SchedulerConfig(
                 max_model_len=max_model_len,
                 max_num_seqs=max_num_seqs,
@@ -167,6 +164,13 @@ def build_vllm_config(
     config.scheduler_config.async_scheduling = async_scheduling
     preset.prepare_config(config)
     return config
+
+
+def _parallel_config(tp_size: int) -> ParallelConfig:
+    return ParallelConfig(
+        tensor_parallel_size=tp_size,
+        distributed_executor_backend="mp",  # the one that the CPU platform leaves alone
+    )
 
 
 def _cache_config(preset: ModelPreset) -> CacheConfig:
