@@ -5,6 +5,8 @@ The fabric knows regions and offsets; here they become blocks of a rank's KV cac
 
 from __future__ import annotations
 
+import operator
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +25,10 @@ class MemoryMap:
 
     def __init__(self) -> None:
         self._ranks: list[tuple[int, int, Worker, Footprint]] = []
+        self._answers: deque[tuple[tuple[Any, ...], tuple[Worker, Touched] | None]] = deque(
+            maxlen=2
+        )
+        """The last ones, with their questions: several ask about the two ends of a landing."""
 
     def add(self, worker: Worker) -> None:
         assert worker.memory is not None
@@ -33,7 +39,21 @@ class MemoryMap:
     def locate(
         self, region: MemoryRegion, offsets: Any, sizes: Any
     ) -> tuple[Worker, Touched] | None:
-        """The rank whose caches hold ``region``, and the blocks in its ranges; None if none do."""
+        """The rank whose caches hold ``region``, and the blocks in its ranges; None if none do.
+
+        The two arrays must not be changed afterwards.
+        """
+        question = (region, offsets, sizes)
+        for asked, answer in self._answers:
+            if all(map(operator.is_, asked, question)):
+                return answer
+        answer = self._locate(region, offsets, sizes)
+        self._answers.append((question, answer))
+        return answer
+
+    def _locate(
+        self, region: MemoryRegion, offsets: Any, sizes: Any
+    ) -> tuple[Worker, Touched] | None:
         for start, end, worker, footprint in self._ranks:
             if start <= region.address < end:
                 in_backing = np.asarray(offsets) + (region.address - start)

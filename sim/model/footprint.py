@@ -53,6 +53,8 @@ class Footprint:
         ]
         table = np.array(runs, dtype=np.int64).reshape(-1, 5)
         self._layer, self._start, self._stride, self._length, self._num_blocks = table.T
+        self._is_torn = len(runs) > len(self.layers)
+        """Whether blocks of some layer consist of several runs."""
 
     def touched(self, offsets: npt.ArrayLike, sizes: npt.ArrayLike) -> Touched:
         """The blocks that have at least one byte in one of the ranges ``[offset, offset + size)``.
@@ -66,10 +68,11 @@ class Footprint:
         step = max(1, _MAX_PAIRS // max(1, len(self._layer)))
         parts = [
             self._touched_part(starts[i : i + step], lengths[i : i + step], i)
-            for i in range(0, len(starts), step)
+            for i in range(0, max(1, len(starts)), step)
         ]
-        rows = np.concatenate([np.empty((0, 3), dtype=np.int64), *parts])
-        return Touched(*rows.T)
+        if len(parts) == 1:
+            return Touched(*parts[0])
+        return Touched(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def parts(
         self, layer_index: Integers, block_id: Integers
@@ -83,7 +86,9 @@ class Footprint:
         index, run = np.nonzero(layer_index[:, None] == self._layer)
         return index, self._start[run] + block_id[index] * self._stride[run], self._length[run]
 
-    def _touched_part(self, starts: Integers, lengths: Integers, first_index: int) -> Integers:
+    def _touched_part(
+        self, starts: Integers, lengths: Integers, first_index: int
+    ) -> tuple[Integers, ...]:
         begin, end = starts[:, None], (starts + lengths)[:, None]
         # Block b touches if its run at start + b * stride ends after begin and begins before end.
         first = np.maximum((begin - self._start - self._length) // self._stride + 1, 0)
@@ -96,16 +101,18 @@ class Footprint:
         columns = (
             np.repeat(range_index + first_index, counts),
             np.repeat(self._layer[run], counts),
+            blocks,
         )
-        return _unique_rows(*columns, blocks)
+        # Where a block of a layer is one run, each row comes once, and they come in order.
+        return _unique_rows(*columns) if self._is_torn else columns
 
 
-def _unique_rows(*columns: Integers) -> Integers:
+def _unique_rows(*columns: Integers) -> tuple[Integers, ...]:
     """The distinct rows of the columns, sorted; several runs of a block may lie in one range."""
     rows = np.stack(columns, axis=1)[np.lexsort(columns[::-1])]
     is_new = np.ones(len(rows), dtype=bool)
     is_new[1:] = (rows[1:] != rows[:-1]).any(axis=1)
-    return rows[is_new]
+    return tuple(rows[is_new].T)
 
 
 def _runs_of_a_block(view: LayerView) -> Iterator[tuple[int, int]]:
