@@ -61,10 +61,10 @@ class Footprint:
 
         Bytes between blocks, such as padding, belong to none.
         """
-        starts, lengths = np.broadcast_arrays(
-            np.asarray(offsets, dtype=np.int64).reshape(-1),
-            np.asarray(sizes, dtype=np.int64).reshape(-1),
-        )
+        starts = np.asarray(offsets, dtype=np.int64).reshape(-1)
+        lengths = np.asarray(sizes, dtype=np.int64).reshape(-1)
+        if starts.shape != lengths.shape:
+            starts, lengths = np.broadcast_arrays(starts, lengths)
         step = max(1, _MAX_PAIRS // max(1, len(self._layer)))
         parts = [
             self._touched_part(starts[i : i + step], lengths[i : i + step], i)
@@ -95,14 +95,10 @@ class Footprint:
         last = np.minimum((end - 1 - self._start) // self._stride, self._num_blocks - 1)
         counts = np.where(end > begin, np.maximum(last - first + 1, 0), 0)
         range_index, run = np.nonzero(counts)
-        counts = counts[range_index, run]
-        steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        blocks = np.repeat(first[range_index, run], counts) + steps
-        columns = (
-            np.repeat(range_index + first_index, counts),
-            np.repeat(self._layer[run], counts),
-            blocks,
-        )
+        first, counts = first[range_index, run], counts[range_index, run]
+        row = np.repeat(np.arange(len(run)), counts)
+        blocks = np.arange(len(row)) + (first - np.cumsum(counts) + counts)[row]
+        columns = (range_index[row] + first_index, self._layer[run[row]], blocks)
         # Where a block of a layer is one run, each row comes once, and they come in order.
         return _unique_rows(*columns) if self._is_torn else columns
 
