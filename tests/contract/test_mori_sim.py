@@ -19,6 +19,7 @@ def test_simulated_library_conforms(case: Case, perturb: bool) -> None:
 def test_cases_cover_the_sections() -> None:
     """Each fact that is easily got wrong has a case, but the one about processor time."""
     assert {f"0.{n}" for n in range(1, 10)} <= SECTIONS
+    assert {f"2.{n}" for n in (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15)} <= SECTIONS
 
 
 def test_cases_stay_runnable_elsewhere() -> None:
