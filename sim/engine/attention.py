@@ -7,6 +7,7 @@ then the entries of the chunk's own tokens are written.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -69,6 +70,7 @@ class AttentionGroup:
                 pending = np.isin(self._table(chunk).ids[indices], others)
                 if pending.any():
                     batch.pending.append((chunk, self.index, indices[pending]))
+                    self._take_wrong(chunk, indices[pending])  # it attends to what comes instead
                     indices = indices[~pending]
             self._look_at(batch, chunk, indices)
 
@@ -87,15 +89,16 @@ class AttentionGroup:
 
     def _unseen(self, chunk: Chunk) -> BlockArray:
         """Places in the table of the blocks before the chunk, in the window if there is one,
-        that changed since the last look."""
+        that changed since the last look, or were wrong then and may be mended in this pass."""
         table, end = self._table(chunk), -(-chunk.start // self.block_size)
-        first = 0
-        if self._window is not None:
-            first = max(0, chunk.start - self._window + 1) // self.block_size
+        first = self._first_attended(chunk) // self.block_size
         if self._check_everything:
             return np.arange(first, end)
-        current = self._memory.versions[table.ids[first:end]]
-        return np.flatnonzero(table.verified[first:end] != current) + first
+        unseen = table.verified[first:end] != self._memory.versions[table.ids[first:end]]
+        for group, index, _layer in chunk.state.wrong:
+            if group == self.index and first <= index < end:
+                unseen[index - first] = True
+        return np.flatnonzero(unseen) + first
 
     def _look_at(self, batch: Batch, chunk: Chunk, indices: BlockArray) -> None:
         if not len(indices):
@@ -108,13 +111,8 @@ class AttentionGroup:
 
     def _compare(self, chunk: Chunk, indices: BlockArray) -> list[WrongBytes]:
         """Compare the blocks at ``indices`` of the table, up to the chunk."""
-        state = chunk.state
-        before = {}
-        if state.wrong:
-            looked_at = set(indices.tolist())
-            keys = [key for key in state.wrong if key[0] == self.index and key[1] in looked_at]
-            before = {key: state.wrong.pop(key) for key in keys}
-        hashes = state.tokens.hashes[: chunk.start]
+        state, before = chunk.state, self._take_wrong(chunk, indices)
+        hashes = chunk.tokens.hashes[: chunk.start]
         findings: list[WrongBytes] = []
         for layer, salts in self._layers.items():
             mismatches = find_mismatches(
@@ -125,10 +123,32 @@ class AttentionGroup:
                 indices=indices,
                 block_size=self.block_size,
             )
-            for mismatch in mismatches:
+            for mismatch in self._attended(mismatches, chunk):
                 if self._is_news(chunk, mismatch, before):
                     findings.append(self._reporter.finding(state.request_id, self.index, mismatch))
         return findings
+
+    def _attended(self, mismatches: list[Mismatch], chunk: Chunk) -> list[Mismatch]:
+        """Without what lies in the first block of the window, but before the window."""
+        first = self._first_attended(chunk)
+        return [
+            replace(mismatch, first_token=max(mismatch.first_token, first))
+            for mismatch in mismatches
+            if mismatch.last_token >= first
+        ]
+
+    def _first_attended(self, chunk: Chunk) -> int:
+        """The first token that the chunk's first token attends to."""
+        return 0 if self._window is None else max(0, chunk.start - self._window + 1)
+
+    def _take_wrong(self, chunk: Chunk, indices: BlockArray) -> dict[tuple[int, int, str], int]:
+        """Forget what was known to be wrong at ``indices`` of the table, and return it."""
+        wrong = chunk.state.wrong
+        if not wrong:
+            return {}
+        places = set(indices.tolist())
+        keys = [key for key in wrong if key[0] == self.index and key[1] in places]
+        return {key: wrong.pop(key) for key in keys}
 
     def _is_news(
         self, chunk: Chunk, mismatch: Mismatch, before: dict[tuple[int, int, str], int]
@@ -162,7 +182,7 @@ class AttentionGroup:
 
     def _positions(self, chunk: Chunk) -> tuple[BlockArray, BlockArray, Hashes]:
         """Block ids, slots in them, and prefix hashes of a chunk's tokens."""
-        hashes = chunk.state.tokens.hashes[chunk.start : chunk.end]
+        hashes = chunk.tokens.hashes[chunk.start : chunk.end]
         ids = self._table(chunk).ids
         if len(hashes) == 1:  # a decode, by far the most frequent case
             index, offset = divmod(chunk.start, self.block_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,12 +69,25 @@ class RequestState:
     tables: list[BlockTable]
     num_computed: int
     wrong: dict[tuple[int, int, str], int] = field(default_factory=dict)
+    promised: int = 0
+    """How many tokens there are when every pass that has been launched is over."""
+    not_loaded: frozenset[int] = frozenset()
+    """Blocks whose load failed, as the connector reported; empty again when the scheduler has
+    taken back what was computed from them."""
+    state_columns: dict[int, int] = field(default_factory=dict)
+    """By group of recurrent layers, the place in the table of the block with the running state."""
 
     def roll_back(self, num_computed: int, num_output: int) -> None:
         """The scheduler took back tokens, because blocks that they were computed from failed to
-        load; what was sampled meanwhile is forgotten."""
+        load; what was sampled meanwhile is forgotten, and what a pass that is still under way will
+        sample, unless the scheduler goes on counting with it."""
         self.num_computed = num_computed
-        self.tokens.truncate(min(len(self.tokens), self.prompt_tokens + num_output))
+        self.not_loaded = frozenset()
+        self.state_columns.clear()
+        kept = self.prompt_tokens + num_output
+        if kept < self.promised:
+            self.tokens = self.tokens.first(min(len(self.tokens), kept))
+            self.promised = len(self.tokens)
 
     def deviation(self) -> int:
         """0 while everything that was read was right, else a digest of what was not."""
@@ -92,6 +105,11 @@ class Chunk:
     start: int
     end: int
     samples: bool
+    tokens: TokenStream
+    """Of the request when the pass was launched."""
+    not_loaded: frozenset[int] = frozenset()
+    """Of the request, too: the pass was scheduled before the scheduler knew of the failure, and
+    what comes of these blocks is dropped with what came of them before."""
 
 
 @dataclass(eq=False)
@@ -112,3 +130,18 @@ class Batch:
     pending: list[tuple[Chunk, int, npt.NDArray[np.int64]]] = field(default_factory=list)
     """Chunk, group and places in the block table that can be looked at only after the writes."""
     sampled: dict[str, int] = field(default_factory=dict)
+
+    def loads_failed(self, block_ids: Iterable[int]) -> None:
+        """The connector reports blocks as not loaded in this step."""
+        self.invalid_blocks = frozenset(block_ids)
+        for state in (chunk.state for chunk in self.chunks):
+            for table in state.tables:
+                state.not_loaded |= self.invalid_blocks.intersection(table.ids.tolist())
+
+    def dismissed(self) -> dict[str, frozenset[int]]:
+        """By request, the blocks from which nothing that this pass computes will be used."""
+        return {
+            chunk.state.request_id: self.invalid_blocks | chunk.not_loaded
+            for chunk in self.chunks
+            if self.invalid_blocks or chunk.not_loaded
+        }

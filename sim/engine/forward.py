@@ -7,18 +7,25 @@ colocated run, wrong bytes another one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from vllm.v1.kv_cache_interface import KVCacheConfig
+from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec, MambaSpec
 
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import Batch, Chunk
 from sim.engine.memory import RankMemory
+from sim.engine.recurrent import StateGroup
 from sim.model.content import entry_salts, next_token
+from sim.model.state_content import state_salts
 
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
+
+_NONE: frozenset[int] = frozenset()
+
+CacheGroup = AttentionGroup | StateGroup
 
 
 class SyntheticModel:
@@ -31,18 +38,26 @@ class SyntheticModel:
         self.rank = rank
         self.memory = memory
         self.vocab_size = engine.world.vocab_size
-        heads = engine.preset.kv_heads_of_rank(engine.options.tp_size, rank, engine.geometry)
         self.groups = [
-            AttentionGroup(
-                engine,
-                rank,
-                index,
-                group.kv_cache_spec,
-                {layer: entry_salts(layer, heads) for layer in group.layer_names},
-                memory,
-            )
+            self._make_group(index, group.kv_cache_spec, group.layer_names)
             for index, group in enumerate(config.kv_cache_groups)
         ]
+
+    def _make_group(self, index: int, spec: KVCacheSpec, layers: list[str]) -> CacheGroup:
+        engine, rank = self.engine, self.rank
+        tp_size, preset = engine.options.tp_size, engine.preset
+        if isinstance(spec, MambaSpec):
+            pieces = preset.state_pieces(tp_size, rank, engine.geometry)
+            states = {layer: state_salts(layer, pieces) for layer in layers}
+            return StateGroup(engine, rank, index, spec, states, self.memory)
+        heads = preset.kv_heads_of_rank(tp_size, rank, engine.geometry)
+        entries = {layer: entry_salts(layer, heads) for layer in layers}
+        return AttentionGroup(engine, rank, index, spec, entries, self.memory)
+
+    def carry_over(self, batch: Batch) -> list[Callable[[], None]]:
+        """The copies of recurrent states that the device has to do before the pass."""
+        states = (group for group in self.groups if isinstance(group, StateGroup))
+        return [copy for group in states for copy in group.carry_over(batch)]
 
     def read(self, batch: Batch) -> None:
         """The pass begins: attend to everything before each chunk."""
@@ -88,21 +103,21 @@ class SyntheticModel:
     def _report(self, batch: Batch) -> None:
         """Tell the probes what was read, when it is known that it counted: what was computed
         from blocks that the connector reports as not loaded, vLLM drops."""
-        probes, invalid = self.engine.world.probes, batch.invalid_blocks
+        probes, dismissed = self.engine.world.probes, batch.dismissed()
         for request_id, group, ids in batch.reads:
-            if invalid:
-                ids = ids[~np.isin(ids, list(invalid))]
+            if request_id in dismissed:
+                ids = ids[~np.isin(ids, list(dismissed[request_id]))]
             for probe in probes:
                 probe.blocks_read(self.engine.name, self.rank, request_id, group, ids)
         for finding in batch.findings:
-            if not invalid.issuperset(finding.block_ids):
+            if not dismissed.get(finding.request_id, _NONE).issuperset(finding.block_ids):
                 for probe in probes:
                     probe.wrong_bytes(finding)
 
     def _sample(self, batch: Batch, chunk: Chunk) -> None:
         state = chunk.state
         wrong = batch.deviations.get(state.request_id, 0)
-        token = next_token(state.tokens.prefix_hash(chunk.end), wrong, self.vocab_size)
+        token = next_token(chunk.tokens.prefix_hash(chunk.end), wrong, self.vocab_size)
         batch.sampled[state.request_id] = token
-        if len(state.tokens) == chunk.end:
-            state.tokens.append(token)
+        if len(chunk.tokens) == chunk.end:
+            chunk.tokens.append(token)

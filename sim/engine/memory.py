@@ -46,5 +46,5 @@ class RankMemory:
         return self._writes[index] if index >= 0 else None
 
     def zero(self, block_ids: list[int]) -> None:
-        for layer in self.caches.views:
+        for layer in self.caches.layers:
             self.caches.slots(layer)[block_ids] = 0

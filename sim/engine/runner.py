@@ -90,6 +90,7 @@ class ModelRunner:
             return no_forward
         self.kernel.sleep(self.times.host_ns)
         batch = self._make_batch(scheduler_output)
+        self._carry_states(batch)
         with set_forward_context(None, self.vllm_config, num_tokens=batch.num_tokens):
             self.kv_connector.pre_forward(scheduler_output, batch)
             self._launch_forward(batch)
@@ -110,8 +111,9 @@ class ModelRunner:
         done = DeviceEvent()
         done.record(self.stream)
         output.kv_connector_output = self.kv_connector.post_forward(finished_req_ids)
-        if output.kv_connector_output is not None:
-            batch.invalid_blocks = frozenset(output.kv_connector_output.invalid_block_ids)
+        reported = output.kv_connector_output
+        if reported is not None and reported.invalid_block_ids:
+            batch.loads_failed(reported.invalid_block_ids)
         self._on_connector_output(output.kv_connector_output)
         return SampledLater(output, batch, done)
 
@@ -148,6 +150,7 @@ class ModelRunner:
             state = self._requests[request_id]
             if num_computed < state.num_computed:
                 state.roll_back(num_computed, num_output)
+                self._on_new_stream(request_id, state.tokens)
             state.num_computed = num_computed
             for table, block_ids in zip(state.tables, new_block_ids or (), strict=False):
                 table.extend(block_ids)
@@ -170,13 +173,27 @@ class ModelRunner:
             start, end = state.num_computed, state.num_computed + count
             # A prompt that is not complete yet gives no token. The tokens of a decode may
             # still be under way on the device, so the stream, not its length now, decides.
-            chunks.append(Chunk(state, start, end, samples=end >= len(state.tokens)))
+            samples = end >= len(state.tokens)
+            chunks.append(Chunk(state, start, end, samples, state.tokens, state.not_loaded))
+            state.num_computed = end
+            if samples:
+                state.promised = end + 1
         return Batch(
             req_ids=[chunk.state.request_id for chunk in chunks],
             chunks=chunks,
             idx_mapping=np.arange(len(chunks), dtype=np.int32),
             num_tokens=scheduler_output.total_num_scheduled_tokens,
         )
+
+    def _carry_states(self, batch: Batch) -> None:
+        """Queue the copies that move recurrent states to the blocks of this step."""
+        copies = self.model.carry_over(batch)
+        if copies:
+            self.stream.enqueue(
+                "state copies",
+                self.times.zero_ns(len(copies)),
+                at_end=lambda: _run_all(copies),
+            )
 
     def _launch_forward(self, batch: Batch) -> None:
         sizes = [chunk.end - chunk.start for chunk in batch.chunks]
@@ -192,3 +209,8 @@ class ModelRunner:
             at_end=lambda: self.model.write_and_sample(batch),
             gate=gate,
         )
+
+
+def _run_all(copies: list[Callable[[], None]]) -> None:
+    for copy in copies:
+        copy()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.engine.memory import RankMemory
+from sim.model.state_verify import FoundState, StateMismatch
 from sim.model.verify import Found, Mismatch
 from sim.probes import WrongBytes
 
@@ -37,7 +38,26 @@ class WrongBytesReporter:
             history=self._history(mismatch.block_ids[0]),
         )
 
-    def _owner(self, found: Found) -> tuple[str, int] | None:
+    def state_finding(
+        self, request_id: str, group: int, mismatch: StateMismatch, token: int
+    ) -> WrongBytes:
+        """The same for the state after ``token``."""
+        owner = self._owner(mismatch.content)
+        return WrongBytes(
+            node=self._engine.name,
+            rank=self._rank,
+            request_id=request_id,
+            layer=mismatch.layer,
+            group=group,
+            block_ids=(mismatch.block_id,),
+            first_token=token,
+            last_token=token,
+            found=_in_words(mismatch.content, owner),
+            owner=owner[0] if owner else None,
+            history=self._history(mismatch.block_id),
+        )
+
+    def _owner(self, found: Found | FoundState) -> tuple[str, int] | None:
         if found.prefix_hash is None:
             return None
         return self._engine.world.owners.find(found.prefix_hash)
@@ -50,7 +70,7 @@ class WrongBytesReporter:
         return (f"block {block_id} was last written at {when} by {write.describe()}",)
 
 
-def _in_words(found: Found, owner: tuple[str, int] | None) -> str:
+def _in_words(found: Found | FoundState, owner: tuple[str, int] | None) -> str:
     if found.kind == "zeros":
         return "zeros"
     if owner is not None:

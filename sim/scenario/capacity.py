@@ -25,22 +25,26 @@ def default_num_blocks(
     *,
     bytes_per_token: Fraction | int = 0,
     num_ranks: int = 1,
+    num_groups: int = 1,
 ) -> int:
     """KV cache blocks per rank: the largest request twice, and ``max_num_seqs`` average ones.
 
     With that a pool is never the bottleneck by accident; pressure on it is something a scenario
-    asks for. All ``num_ranks`` caches of a run together, at ``bytes_per_token`` each, stay below
+    asks for. Every one of the ``num_groups`` KV cache groups takes blocks of its own from the
+    pool. All ``num_ranks`` caches of a run together, at ``bytes_per_token`` each, stay below
     2 GiB, if need be at the cost of concurrency.
 
     Raises:
         UsageError: the largest request alone would need more than that.
     """
-    sizes = [_blocks(request, block_size) for request in requests]
+    sizes = [num_groups * _blocks(request, block_size) for request in requests]
     concurrent = min(len(sizes), max_num_seqs)
     wanted = _NULL_BLOCK + 2 * max(sizes) + -(-concurrent * sum(sizes) // len(sizes))
     if not bytes_per_token:
         return wanted
-    affordable = int(MEMORY_LIMIT_BYTES / (bytes_per_token * block_size * num_ranks))
+    # ``bytes_per_token`` counts all groups, and a block holds the layers of one.
+    block_bytes = bytes_per_token * block_size / num_groups
+    affordable = int(MEMORY_LIMIT_BYTES / (block_bytes * num_ranks))
     if affordable < _NULL_BLOCK + max(sizes):
         raise UsageError(
             f"the longest request ({longest_request(requests)} tokens) needs more than 2 GiB of "
