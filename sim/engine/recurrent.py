@@ -114,7 +114,7 @@ class StateGroup:
 
     def _compare(self, batch: Batch, chunk: Chunk, column: int, block_id: int) -> None:
         state = chunk.state
-        hashes = state.tokens.hashes[chunk.start - 1 : chunk.start]
+        hashes = chunk.tokens.hashes[chunk.start - 1 : chunk.start]
         for layer, salts in self._layers.items():
             states = self._states[layer]
             for mismatch in find_state_mismatches(states, salts, [block_id], hashes):
@@ -148,7 +148,7 @@ class StateGroup:
             [self._table(chunk).ids[column] for chunk, column in zip(chunks, columns, strict=True)]
         )
         hashes = np.array(
-            [chunk.state.tokens.prefix_hash(chunk.end) for chunk in chunks], dtype=np.uint64
+            [chunk.tokens.prefix_hash(chunk.end) for chunk in chunks], dtype=np.uint64
         )
         for layer, salts in self._layers.items():
             self._states[layer][block_ids] = state_bytes(hashes, salts)

@@ -49,13 +49,14 @@ class TokenStream:
         self._hashes[position] = prefix_hash
         self._length = position + 1
 
-    def truncate(self, length: int) -> None:
-        """Forget the tokens from position `length` on."""
+    def first(self, length: int) -> TokenStream:
+        """A stream of its own with the first `length` tokens."""
         assert length <= self._length, f"{length} > {self._length}"
-        # New arrays, because views of the old ones, which must not change, are out there.
-        self._tokens = self._tokens[:length].copy()
-        self._hashes = self._hashes[:length].copy()
-        self._length = length
+        stream = TokenStream()
+        stream._tokens = self._tokens[:length].copy()
+        stream._hashes = self._hashes[:length].copy()
+        stream._length = length
+        return stream
 
     def extend(self, tokens: npt.ArrayLike) -> None:
         """Add tokens at the end."""

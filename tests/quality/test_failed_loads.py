@@ -1,0 +1,108 @@
+"""Failed loads: what vLLM drops is no violation, and what it does not drop is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from vllm.v1.core.sched.scheduler import Scheduler
+
+from sim.engine.options import EngineOptions
+from sim.fabric.verdicts import WorkRequestItem
+from sim.outcome import Outcome
+from sim.run import TestBed, run
+from sim.scenario import InlineRequest, InlineWorkload, Scenario
+from sim.verdict import Fail, Verdict
+from sim.workload import Segment
+
+
+class FirstFails:
+    """The first transfer fails, and with it everything that follows on its queue pair."""
+
+    def __init__(self) -> None:
+        self._is_first = True
+
+    def judge(self, item: Any) -> Verdict | None:
+        if isinstance(item, WorkRequestItem) and self._is_first:
+            self._is_first = False
+            return Fail("RETRY_EXC", "")
+        return None
+
+
+def outcome_with_failed_loads(check: str, **options: Any) -> Outcome:
+    """Three requests that arrive together and share six blocks."""
+    requests = tuple(
+        InlineRequest(f"req-{i}", (Segment(0, 96), Segment(1 + i, 20 + i)), max_tokens=4)
+        for i in range(3)
+    )
+    scenario = Scenario(
+        workload=InlineWorkload(requests),
+        engine=EngineOptions(**options),
+        check=check,  # type: ignore[arg-type]
+        quiet_phase_s=0.0,
+    )
+
+    def prepare(bed: TestBed) -> None:
+        bed.world.fabric.verdicts.add(FirstFails())
+
+    return run(scenario, prepare=prepare).outcome
+
+
+def oracles_of(outcome: Outcome) -> set[str]:
+    """Which oracles fired; blocks may still be waiting for their release."""
+    return {v.oracle for v in outcome.violations} - {"leak", "release-once"}
+
+
+@pytest.mark.parametrize("check", ["incremental", "full"])
+@pytest.mark.parametrize("async_scheduling", [False, True])
+def test_a_failed_request_has_not_used_what_was_not_loaded(
+    check: str, async_scheduling: bool
+) -> None:
+    """Not even in the step that was under way when the scheduler heard of the failure."""
+    outcome = outcome_with_failed_loads(check, async_scheduling=async_scheduling)
+    assert oracles_of(outcome) == set()
+    assert outcome.requests["error"] == 3
+
+
+@pytest.mark.parametrize("check", ["incremental", "full"])
+def test_shared_blocks_are_computed_once_and_right_for_all(check: str) -> None:
+    """One request recomputes them; the others attend to them in the same step."""
+    outcome = outcome_with_failed_loads(
+        check, async_scheduling=False, kv_load_failure_policy="recompute"
+    )
+    assert oracles_of(outcome) == set()
+    assert outcome.requests["length"] == 3
+
+
+def drop_output_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a preemption does in vLLM 0.33.0, and taking back tokens of a failed load does not."""
+    original = Scheduler._update_requests_with_invalid_blocks
+
+    def update(self: Any, requests: Iterable[Any], *args: Any, **kwargs: Any) -> Any:
+        listed = list(requests)
+        result = original(self, listed, *args, **kwargs)
+        for request in listed:
+            if request.request_id in result[0]:
+                request.drop_stale_output = True
+                request.num_stale_output_tokens = request.num_in_flight_tokens
+                request.num_output_placeholders = 0
+        return result
+
+    monkeypatch.setattr(Scheduler, "_update_requests_with_invalid_blocks", update)
+
+
+@pytest.mark.parametrize("check", ["incremental", "full"])
+@pytest.mark.parametrize("is_mended", [False, True])
+def test_a_token_computed_from_what_was_not_loaded_is_noticed(
+    check: str, is_mended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With asynchronous scheduling vLLM delivers the token of the step under way to the client;
+    a scheduler that drops it is clean."""
+    if is_mended:
+        drop_output_under_way(monkeypatch)
+    outcome = outcome_with_failed_loads(
+        check, async_scheduling=True, kv_load_failure_policy="recompute"
+    )
+    assert oracles_of(outcome) == (set() if is_mended else {"same-output"})
+    assert outcome.requests["length"] == 3
