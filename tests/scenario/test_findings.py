@@ -41,6 +41,8 @@ SHIPPED: Mapping[str, set[tuple[str, str | None]]] = {
         ("release-once", "never-released"),
     },
     "rewritten-prefix": set(),
+    "window-edge": {("wrong-bytes", None), ("same-output", None)},
+    "whole-blocks-twice": {("wrong-bytes", None), ("same-output", None)},
 }
 # The change to each scenario, as options of faultlab run, with which it passes.
 COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
@@ -51,6 +53,10 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
     "retried-elsewhere": ("router.retries=[]",),
     "abandoned-hand-off": ("executor=multi-process",),
     "slow-read": ("extra_config.transfer_timeout=30",),
+    "window-edge": (
+        "workload.requests=[{request_id: edge, prompt: [[1, 208]], max_tokens: 4}]",
+    ),
+    "whole-blocks-twice": ("enable_prefix_caching=false",),
 }
 
 
