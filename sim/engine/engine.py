@@ -24,6 +24,7 @@ from sim.engine.ledger import BlockLedger
 from sim.engine.options import EngineOptions
 from sim.guest.process import GuestProcess
 from sim.kernel import Kernel, Mailbox, Node, ProcessState
+from sim.kernel.plain_text import without_addresses
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
 from sim.probes import StepTimes
@@ -135,7 +136,8 @@ class Engine:
         except Exception as error:
             # A real engine core logs the exception and its process ends.
             self.world.engine_failed(self, error)
-            self._die(f"{type(error).__name__}: {error}", injected=False)
+            reason = without_addresses(f"{type(error).__name__}: {error}")
+            self._die(reason, injected=False)
 
     # ------------------------------------------------------------- front end
 

@@ -7,7 +7,6 @@ that differs from run to run.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -15,8 +14,8 @@ from vllm.logger import _print_error_once, _print_info_once, _print_warning_once
 
 from sim.guest.imports import GUEST_ROOT
 from sim.kernel import Kernel
+from sim.kernel.plain_text import without_addresses
 
-_ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 _MAX_LENGTH = 2_000
 # The engine and the guests. Other parts of vLLM speak mostly while they are imported, which
 # happens once in the life of an interpreter and is no part of a run.
@@ -41,7 +40,7 @@ class GuestLog(logging.Handler):
         module = record.name.split(".", 2)[-1] if is_guest else record.name
         self._kernel.record(
             "log", level=record.levelname, module=module,
-            message=_ADDRESS.sub("0x…", text)[:_MAX_LENGTH],
+            message=without_addresses(text)[:_MAX_LENGTH],
         )  # fmt: skip
 
     @contextmanager

@@ -19,6 +19,7 @@ from sim.errors import DeadlockError, TaskCrashed, TaskKilled, TestbedError
 from sim.kernel.environment import Environment
 from sim.kernel.interrupt import deferred_interrupts
 from sim.kernel.log import EventLog
+from sim.kernel.plain_text import without_addresses
 from sim.kernel.process import Process, ProcessState
 from sim.kernel.seed import Seed
 from sim.kernel.task import Task, TaskFailure
@@ -179,7 +180,8 @@ class Kernel:
             self.fail_run(crash)
             return
         self.failures.append(TaskFailure(self.now_ns, task.path, task.process.node.name, error))
-        self.record("task-failed", error=type(error).__name__, message=str(error))
+        message = without_addresses(str(error))
+        self.record("task-failed", error=type(error).__name__, message=message)
 
     def fail_run(self, error: TestbedError | KeyboardInterrupt) -> None:
         """End the run at the next opportunity, even if guest code swallows the exception."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import greenlet
 
+from sim.kernel.plain_text import short_path
 from sim.kernel.process import Process
 
 
@@ -74,7 +75,7 @@ def call_site(skip_prefix: str = "sim.", depth: int = 1) -> str:
 
 def _place(frame: FrameType) -> str:
     code = frame.f_code
-    return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
+    return f"{short_path(code.co_filename)}:{frame.f_lineno} in {code.co_qualname}"
 
 
 @dataclass(frozen=True)

@@ -92,3 +92,25 @@ def test_garbage_collection_does_not_change_a_run() -> None:
     del junk
     gc.collect()
     assert event_hash(TINY) == first
+
+
+def test_objects_in_the_words_of_an_exception_do_not_change_a_run() -> None:
+    """Their addresses differ from run to run; an engine's last words are part of the record."""
+
+    def fail(*_args: Any, **_kwargs: Any) -> Any:
+        raise KeyError(object())
+
+    def prepare(bed: TestBed) -> None:
+        def break_scheduler() -> None:
+            loop = bed.consumers[0].loop
+            assert loop is not None
+            loop.scheduler.schedule = fail
+
+        bed.kernel.call_later(20 * MS, break_scheduler)
+
+    first = run(TINY, prepare=prepare)
+    died = [record for record in first.log.records if record.kind == "engine-died"]
+    assert [record.fields["reason"] for record in died] == ["KeyError: <object object at 0x…>"]
+    kept = [object() for _ in range(1_000)]
+    assert event_hash(TINY, prepare) == first.outcome.event_hash
+    del kept

@@ -271,3 +271,14 @@ def test_a_task_cannot_run_the_hub(kernel: Kernel, process: Process) -> None:
     with pytest.raises(TestbedError, match="the hub runs already"):
         kernel.run()
     assert kernel.now_ns == 0
+
+
+def test_the_place_of_a_wait_is_the_same_on_every_machine(kernel: Kernel, process: Process) -> None:
+    """Installed files are named from their package on."""
+    place = "/home/somebody/.venv/lib/python3.11/site-packages/pkg/mod.py"
+    namespace = {"kernel": kernel, "__name__": "pkg.mod"}
+    exec(compile("def stuck(): kernel.wait(kernel.event())", place, "exec"), namespace)
+    kernel.spawn(process, namespace["stuck"], name="stuck")
+    kernel.run()
+    (waiter,) = kernel.describe_waiters()
+    assert waiter.endswith("at pkg/mod.py:1 in stuck")
