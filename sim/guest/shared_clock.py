@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from sim.guest.fence import GUARDS_OF_TIME
 from sim.kernel import Kernel
 
 _NAMES = (
@@ -24,7 +25,8 @@ _REAL = {name: getattr(time, name) for name in _NAMES}
 
 def _places() -> list[tuple[ModuleType, str, str | None]]:
     """Where vLLM modules hold the time module, or one of its functions (named third)."""
-    by_function = {id(function): name for name, function in _REAL.items()}
+    functions = [*_REAL.items(), *GUARDS_OF_TIME.items()]  # the latter if imported during a run
+    by_function = {id(function): name for name, function in functions}
     found: list[tuple[ModuleType, str, str | None]] = []
     for module_name in sorted(sys.modules):
         if not module_name.startswith("vllm."):

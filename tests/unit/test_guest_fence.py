@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from types import ModuleType
@@ -33,6 +34,8 @@ def run_guest(source: str, **names: object) -> None:
         ("real_time.sleep(5)", "a real sleep"),
         ("real_threading.Thread(target=print).start()", "a real thread"),
         ("real_socket.socket()", "a real socket"),
+        ("import _thread; _thread.start_new_thread(print, ())", "a real thread"),
+        ("import selectors; selectors.DefaultSelector().select(1)", "a real wait"),
         ("real_time.monotonic()", "time.monotonic"),
         ("real_time.time_ns()", "time.time_ns"),
         ("try:\n    real_time.sleep(5)\nexcept Exception:\n    pass", "a real sleep"),
@@ -44,6 +47,34 @@ def test_the_real_world_is_fenced_off(source: str, what: str) -> None:
     with pytest.raises(FenceError, match=what) as caught:
         run_guest(source, **names)
     assert "shop/code.py:" in str(caught.value)
+
+
+def test_what_a_library_found_during_one_run_is_fenced_off_in_the_next() -> None:
+    """A module that is first imported during a run binds what stands for time.sleep then."""
+    library = ModuleType("library")
+    run_guest("library.sleep = real_time.sleep", library=library, real_time=time)
+    assert time.sleep is not library.sleep
+    with pytest.raises(FenceError, match="a real sleep"):
+        run_guest("library.sleep(5)", library=library)
+    library.sleep(0)
+
+
+def test_a_clock_that_vllm_found_during_one_run_is_virtual_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same for shared vLLM modules, which get the virtual clock."""
+    module = ModuleType("vllm.first_imported_during_a_run")
+    run_guest("module.now = real_time.monotonic_ns", module=module, real_time=time)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    clock = ModuleType("time")
+    vars(clock).update(vars(time), monotonic_ns=lambda: 42)
+    kernel, seen = Kernel(Seed(1)), []
+    with virtual_clock_in_shared_modules(kernel, clock), fence(kernel), kernel.running():
+        process = Process(Node("p0", "10.0.0.1"), "core")
+        kernel.spawn(process, lambda: seen.append(module.now()), name="t")
+        kernel.run()
+    assert seen == [42]
+    assert module.now is time.monotonic_ns
 
 
 def test_outside_tasks_the_world_is_as_it_was() -> None:
