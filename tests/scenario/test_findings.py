@@ -43,6 +43,7 @@ SHIPPED: Mapping[str, set[tuple[str, str | None]]] = {
     "rewritten-prefix": set(),
     "window-edge": {("wrong-bytes", None), ("same-output", None)},
     "whole-blocks-twice": {("wrong-bytes", None), ("same-output", None)},
+    "state-copied-over-read": {("wrong-bytes", None), ("same-output", None)},
 }
 # The change to each scenario, as options of faultlab run, with which it passes.
 COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
@@ -57,6 +58,7 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
         "workload.requests=[{request_id: edge, prompt: [[1, 208]], max_tokens: 4}]",
     ),
     "whole-blocks-twice": ("enable_prefix_caching=false",),
+    "state-copied-over-read": ("async_scheduling=false",),
 }
 
 
