@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any
 
 import simpy
@@ -36,7 +36,7 @@ def bare_simpy_events_per_s(events: int) -> float:
     """A hundred generators sleep in turn, and that is all."""
     environment = simpy.Environment()
 
-    def sleeper(number: int) -> Iterator[Any]:
+    def sleeper(number: int) -> Generator[simpy.Event, Any, None]:
         for _turn in range(events // _TASKS):
             yield environment.timeout(1_000 + number)
 
