@@ -82,6 +82,10 @@ class GuestImporter:
         if not self.is_guest(name):
             raise ValueError(f"{name!r} is not a guest; guests are {', '.join(self._roots)}")
         if name not in self._copies:
+            parent = name.rpartition(".")[0]
+            if self.is_guest(parent):
+                self.load(parent)  # a package comes before its modules, and may import them
+        if name not in self._copies:
             self._execute(name)
         return self._copies[name]
 
@@ -166,8 +170,9 @@ class GuestImporter:
             return self.module(name.partition(".")[0])
         module = self.module(name)
         if self.is_guest(name):
-            for item in fromlist:
-                if not hasattr(module, item) and item != "*":
+            names = getattr(module, "__all__", ()) if "*" in fromlist else fromlist
+            for item in names:
+                if not hasattr(module, item):
                     self._load_submodule(f"{name}.{item}")
         elif name not in self._facades:
             shared = [item for item in fromlist if not self.is_special(f"{name}.{item}")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType
 
@@ -63,10 +64,23 @@ class GuestSources:
                 return base / "__init__.py", True
             if base.with_suffix(".py").is_file():
                 return base.with_suffix(".py"), False
-        spec = importlib.util.find_spec(name)
+        spec = _find_spec(name)
         if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
             raise ModuleNotFoundError(f"no Python source for guest module {name!r}", name=name)
         return Path(spec.origin), spec.submodule_search_locations is not None
+
+
+def _find_spec(name: str) -> ModuleSpec | None:
+    """Where ``name`` is, without executing the packages above it, as importlib.util would: they
+    may be guests themselves, and import what only a facade stands in for."""
+    top, *below = name.split(".")
+    spec = importlib.util.find_spec(top)
+    for child in below:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        places = list(spec.submodule_search_locations)
+        spec = PathFinder.find_spec(f"{spec.name}.{child}", places)
+    return spec
 
 
 _COMPILED: dict[tuple[str, str], CodeType] = {}  # by path and content: a cache, never state

@@ -67,6 +67,15 @@ FILES = {
         value = other.helper.VALUE, helper.VALUE, shared.VALUE, os.path.sep
     """,
     "other/shared.py": "VALUE = 2",
+    "shop/mutual/__init__.py": """
+        import hardware_library
+        from . import first
+        __all__ = ["first", "late"]
+    """,
+    "shop/mutual/first.py": "from shop.mutual import second\nNAME = 'first'",
+    "shop/mutual/second.py": "import shop.mutual.first as partner",
+    "shop/mutual/late.py": "NAME = 'late'",
+    "shop/takes_all.py": "from shop.mutual import *\nnames = first.NAME, late.NAME",
 }
 
 
@@ -90,7 +99,7 @@ FUTURES.Future = object()  # type: ignore[attr-defined]
 
 
 def importer(label: str, *, sources: GuestSources | None = None) -> GuestImporter:
-    facades = {"time": FACADE, "concurrent.futures": FUTURES}
+    facades = {"time": FACADE, "concurrent.futures": FUTURES, "hardware_library": FACADE}
     return GuestImporter(label, ["shop", "other.helper"], facades, sources or GuestSources())
 
 
@@ -207,3 +216,20 @@ def test_overlay_must_be_a_directory(tmp_path: Path) -> None:
     """A wrong path is a usage error that names it."""
     with pytest.raises(UsageError, match="nowhere"):
         GuestSources(tmp_path / "nowhere")
+
+
+def test_a_package_is_executed_before_its_modules(two: tuple[GuestImporter, GuestImporter]) -> None:
+    """As Python does it; modules that import each other depend on it. The real package, which
+    needs a library that is not here, is not touched by looking for them."""
+    first = two[0].load("shop.mutual.first")
+    package = two[0].load("shop.mutual")
+    assert package.first is first
+    assert first.second.partner is first
+    assert not any(name.startswith("shop.mutual") for name in sys.modules)
+
+
+def test_star_imports_bring_the_modules_that_all_names(
+    two: tuple[GuestImporter, GuestImporter],
+) -> None:
+    """Also those that nobody has imported yet."""
+    assert two[0].load("shop.takes_all").names == ("first", "late")

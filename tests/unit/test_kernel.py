@@ -275,7 +275,7 @@ def test_a_task_cannot_run_the_hub(kernel: Kernel, process: Process) -> None:
 
 def test_the_place_of_a_wait_is_the_same_on_every_machine(kernel: Kernel, process: Process) -> None:
     """Installed files are named from their package on."""
-    place = "/opt/env/lib/python3.11/site-packages/pkg/mod.py"
+    place = "/srv/env/lib/python3.11/site-packages/pkg/mod.py"
     namespace = {"kernel": kernel, "__name__": "pkg.mod"}
     exec(compile("def stuck(): kernel.wait(kernel.event())", place, "exec"), namespace)
     kernel.spawn(process, namespace["stuck"], name="stuck")
