@@ -221,8 +221,11 @@ class TestBed:
             return False
 
     def at_rest(self) -> bool:
-        """Whether every living engine holds no request and no block for one."""
-        return all(_is_idle(engine) for engine in self.engines if engine.alive)
+        """Whether every living engine holds no request and no block for one, and nothing that
+        was given up on may still land."""
+        return not self.world.fabric.late_landings and all(
+            _is_idle(engine) for engine in self.engines if engine.alive
+        )
 
     def _epilogue(self) -> RequestSpec:
         """The request that has to succeed once nothing is broken any more."""

@@ -43,6 +43,8 @@ class Fabric:
         self.profile = profile
         self.gpus = Gpus(xgmi)
         self.verdicts = VerdictChain()
+        self.late_landings = 0
+        """Bytes that will still land although their operation is over."""
         self.links = Links(kernel)
         self.control_plane = ControlPlane(self)
         self.devices: list[Device] = []

@@ -126,13 +126,17 @@ def _later(
 ) -> None:
     """Land after all, or once more, unless an end or a memory region is gone by then."""
 
+    fabric = queue_pair.fabric
+    fabric.late_landings += 1
+
     def land_if_possible() -> None:
+        fabric.late_landings -= 1
         peer = queue_pair.peer
         both_exist = peer is not None and queue_pair.device.alive and peer.device.alive
         if both_exist and _protection_error(queue_pair, chain) is None:
             land()
 
-    queue_pair.fabric.kernel.call_later(delay_ns, land_if_possible)
+    fabric.kernel.call_later(delay_ns, land_if_possible)
 
 
 def _landing(queue_pair: QueuePair, chain: WorkRequestChain, segments: Segments) -> Landing:

@@ -183,3 +183,10 @@ def test_a_step_that_hangs_is_a_bounded_waiting_violation() -> None:
     assert fired(outcome_of(scenario)) == {"bounded-waiting"}
     wider = msgspec.structs.replace(scenario, extra_config={"transfer_timeout": 60})
     assert fired(outcome_of(wider)) == set()
+
+
+def test_bytes_that_land_after_everything_ended_are_waited_for() -> None:
+    """A run is not over while something may still be written: here two seconds after the end."""
+    outcome = outcome_of(SMALL, rule(LandLate(2_000 * MS), nth=16))
+    kinds = {violation.evidence.get("kind") for violation in outcome.violations}
+    assert "write-after-free" in kinds
