@@ -54,9 +54,7 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
     "retried-elsewhere": ("router.retries=[]",),
     "abandoned-hand-off": ("executor=multi-process",),
     "slow-read": ("extra_config.transfer_timeout=30",),
-    "window-edge": (
-        "workload.requests=[{request_id: edge, prompt: [[1, 208]], max_tokens: 4}]",
-    ),
+    "window-edge": ("workload.requests=[{request_id: edge, prompt: [[1, 208]], max_tokens: 4}]",),
     "whole-blocks-twice": ("enable_prefix_caching=false",),
     "state-copied-over-read": ("async_scheduling=false",),
 }
