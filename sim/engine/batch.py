@@ -125,6 +125,9 @@ class Batch:
     findings: list[WrongBytes] = field(default_factory=list)
     invalid_blocks: frozenset[int] = frozenset()
     """What the connector reported as not loaded in this step; vLLM drops what came of it."""
+    has_ended: bool = False
+    has_results: bool = False
+    """Whether the connector has told what became of the step's loads."""
     deviations: dict[str, int] = field(default_factory=dict)
     """By request, what its wrong bytes on all ranks add up to; shared by the ranks' batches."""
     pending: list[tuple[Chunk, int, npt.NDArray[np.int64]]] = field(default_factory=list)

@@ -76,10 +76,19 @@ class SyntheticModel:
             for group in self.groups:
                 group.read_pending(batch)
             self._share_deviations(batch, [chunk for chunk, _, _ in batch.pending])
-        self._report(batch)
         for chunk in batch.chunks:
             if chunk.samples:
                 self._sample(batch, chunk)
+        batch.has_ended = True
+        if batch.has_results:
+            self._report(batch)
+
+    def results_known(self, batch: Batch) -> None:
+        """The connector has said which blocks it did not load; a host that was slow, or stopped,
+        may say so after the end of the pass."""
+        batch.has_results = True
+        if batch.has_ended:
+            self._report(batch)
 
     def zero(self, block_ids: Any) -> None:
         """vLLM's zeroing kernel: all attention layers of the given blocks."""

@@ -114,6 +114,7 @@ class ModelRunner:
         reported = output.kv_connector_output
         if reported is not None and reported.invalid_block_ids:
             batch.loads_failed(reported.invalid_block_ids)
+        self.model.results_known(batch)
         self._on_connector_output(output.kv_connector_output)
         return SampledLater(output, batch, done)
 

@@ -9,6 +9,7 @@ import pytest
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from sim.engine.options import EngineOptions
+from sim.engine.timing import StepTimes
 from sim.fabric.verdicts import WorkRequestItem
 from sim.outcome import Outcome
 from sim.run import TestBed, run
@@ -30,8 +31,8 @@ class FirstFails:
         return None
 
 
-def outcome_with_failed_loads(check: str, **options: Any) -> Outcome:
-    """Three requests that arrive together and share six blocks."""
+def outcome_with_failed_loads(check: str, seed: int | None = None, **options: Any) -> Outcome:
+    """Three requests that arrive together and share six blocks; a seed shuffles events."""
     requests = tuple(
         InlineRequest(f"req-{i}", (Segment(0, 96), Segment(1 + i, 20 + i)), max_tokens=4)
         for i in range(3)
@@ -41,6 +42,8 @@ def outcome_with_failed_loads(check: str, **options: Any) -> Outcome:
         engine=EngineOptions(**options),
         check=check,  # type: ignore[arg-type]
         quiet_phase_s=0.0,
+        seed=seed or 0,
+        perturb=seed is not None,
     )
 
     def prepare(bed: TestBed) -> None:
@@ -73,6 +76,19 @@ def test_shared_blocks_are_computed_once_and_right_for_all(check: str) -> None:
     )
     assert oracles_of(outcome) == set()
     assert outcome.requests["length"] == 3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_pass_that_ends_before_the_connector_speaks_is_judged_by_what_it_says(seed: int) -> None:
+    """Passes take no time here, and threads are switched before the failure is reported."""
+    no_time = StepTimes(
+        host_us=0, base_us=0, prefill_us_per_token=0, decode_us_per_request=0, zero_us_per_block=0
+    )
+    outcome = outcome_with_failed_loads(
+        "incremental", seed=seed, async_scheduling=False, step_times=no_time
+    )
+    assert oracles_of(outcome) == set()
+    assert outcome.requests["error"] == 3
 
 
 def drop_output_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
