@@ -1,69 +1,29 @@
-"""One run, from a scenario to its outcome.
-
-A run has a safety phase, in which the workload is served and anything may be broken, and a
-quiet phase, in which nothing is broken any more: what is still open has to end, and one more
-request has to succeed. Then every oracle gives its last word.
-"""
+"""One run, from a scenario to its outcome."""
 
 from __future__ import annotations
 
 import gc
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import sys
 from contextlib import suppress
-from dataclasses import dataclass
-from fractions import Fraction
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
-import numpy as np
 
-from sim.engine.connectors import ConnectorSetup, get_connector
-from sim.engine.engine import Engine
-from sim.engine.owners import HashOwners
-from sim.errors import DeadlockError, UsageError
-from sim.kernel import EventLog, Seed
-from sim.model.presets import get_preset
-from sim.model.reference import continuation
-from sim.oracles import BlockHistory, Findings, Oracle, OracleContext, RunFacts, watch
-from sim.outcome import Outcome
+from sim.errors import UsageError
 from sim.probes import Probe
 from sim.router.options import RouterOptions
-from sim.router.router import Router
-from sim.scenario import (
-    InlineRequest,
-    InlineWorkload,
-    Scenario,
-    default_num_blocks,
-    longest_request,
-    workload_of,
-)
+from sim.scenario import InlineRequest, InlineWorkload, Scenario
 from sim.stopwatch import wall_clock
-from sim.units import MS, SECOND, US, ns_to_seconds, seconds_to_ns
-from sim.workload import RequestSpec, Segment, describe, prompt_token_ids
-from sim.world import World
+from sim.testbed import RunResult, TestBed
+from sim.workload import Segment
 
-_HANDSHAKE_PORT, _NOTIFY_PORT = 6301, 61005
-_AT_REST_POLL_NS = 100 * MS
-_START_UP_LIMIT_NS = 600 * SECOND
-_EPILOGUE = "epilogue"
-_EPILOGUE_CONTENT = -(1 << 40)  # a content id that no workload uses
+__all__ = ["Prepare", "RunResult", "TestBed", "rehearse", "run"]
 
 
 class Prepare(Protocol):
     """What a caller does to a world before its engines start: rules, schedules, probes."""
 
     def __call__(self, bed: TestBed) -> None: ...
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """An outcome with the full record behind it."""
-
-    outcome: Outcome
-    log: EventLog
-    guest_digest: str
 
 
 def run(
@@ -77,13 +37,24 @@ def run(
         probe: one more observer, for progress.
 
     Raises:
-        UsageError: the scenario does not fit the model, or an engine refuses to start with it.
+        UsageError: the scenario does not fit the model, an engine refuses to start with it, or
+            this process has another hash seed than all runs have.
         TestbedError: the testbed itself failed.
     """
+    _require_hash_seed()
     rehearse(scenario)
     result = _run(scenario, prepare, probe)
     gc.collect()  # a world is full of cycles, and worlds would pile up until Python saw to it
     return result
+
+
+def _require_hash_seed() -> None:
+    """vLLM iterates sets of strings, so the order of events depends on the hash seed."""
+    if sys.flags.hash_randomization:
+        raise UsageError(
+            "runs need a process that was started with PYTHONHASHSEED=0, or they would not "
+            "replay; faultlab's command line sees to that by itself"
+        )
 
 
 def _run(scenario: Scenario, prepare: Prepare | None, probe: Probe | None) -> RunResult:
@@ -130,224 +101,3 @@ def rehearse(scenario: Scenario) -> None:
     # What is left stays for good, and need not be gone through again after each run.
     gc.collect()
     gc.freeze()
-
-
-class TestBed:
-    """The world of one scenario with its engines, router and oracles."""
-
-    __test__ = False  # not a test class, whatever pytest thinks of the name
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.seed = Seed(scenario.seed)
-        self.requests = workload_of(scenario, self.seed.stream("workload"))
-        self._specs = {spec.request_id: spec for spec in self.requests}
-        overlay = Path(scenario.overlay) if scenario.overlay else None
-        self.world = World(
-            self.seed,
-            owners=HashOwners(self._prompts),
-            perturb=scenario.perturb,
-            overlay=overlay,
-            network_latency_ns=scenario.network_latency_us * US,
-            check=scenario.check,
-        )
-        self.kernel = self.world.kernel
-        self.producers, self.consumers = self._make_engines()
-        self.engines: list[Engine] = [*self.producers, *self.consumers]
-        self.router = Router(
-            self.world, self.producers, self.consumers, self.requests, scenario.router
-        )
-        self.findings = Findings(self.kernel)
-        self.oracles: list[Oracle] = watch(self.world.probes, self._oracle_context())
-        self._steps = StepCount()
-        self.world.probes.add(self._steps)
-
-    # ------------------------------------------------------------- the phases
-
-    def serve(self) -> None:
-        """Start the engines, serve the workload, then let everything come to rest."""
-        self._start_engines()
-        self.router.start()
-        limit_ns = seconds_to_ns(self.scenario.max_virtual_s)
-        if self._run_until_done(limit_ns):
-            self._quiet_phase()
-        for oracle in self.oracles:
-            oracle.finish(RunFacts(engines=self.engines))
-
-    def _start_engines(self) -> None:
-        for engine in self.engines:
-            engine.start()
-        for engine in self.engines:
-            if not self._run_until(engine.ready, _START_UP_LIMIT_NS) or not engine.alive:
-                raise self._refused(engine)
-
-    def _refused(self, engine: Engine) -> UsageError:
-        for name, error in self.world.engine_errors:
-            return UsageError(f"engine {name} refused to start: {type(error).__name__}: {error}")
-        return UsageError(f"engine {engine.name} did not start within ten virtual minutes")
-
-    def _quiet_phase(self) -> None:
-        quiet_ns = seconds_to_ns(self.scenario.quiet_phase_s)
-        if not quiet_ns:
-            return
-        self._restart_crashed()
-        for probe in self.world.probes:
-            probe.quiet_phase_began()
-        self.router.submit(self._epilogue())
-        end_ns = self.kernel.now_ns + quiet_ns
-        if not self._run_until_done(end_ns):
-            return
-        while self.kernel.now_ns < end_ns and not self.at_rest():
-            self._run_until(None, min(end_ns, self.kernel.now_ns + _AT_REST_POLL_NS))
-
-    def _restart_crashed(self) -> None:
-        """Engines that died by themselves stay dead; those that were killed come back."""
-        for engine in self.engines:
-            if engine.was_crashed:
-                engine.restart()
-        for engine in self.engines:
-            self._run_until(engine.ready, self.kernel.now_ns + _START_UP_LIMIT_NS)
-
-    def _run_until_done(self, limit_ns: int) -> bool:
-        return self._run_until(self.router.done, limit_ns)
-
-    def _run_until(self, event: Any, limit_ns: int) -> bool:
-        """False when the limit came first, or when nothing is left that could happen: if a
-        request is open then, somebody waits for ever, which is for the oracles to say."""
-        try:
-            return self.kernel.run(until=event, until_ns=limit_ns)
-        except DeadlockError:
-            self.kernel.record("nothing-left-to-happen", waiting=self.kernel.describe_waiters())
-            return False
-
-    def at_rest(self) -> bool:
-        """Whether every living engine holds no request and no block for one, and nothing that
-        was given up on may still land."""
-        return not self.world.fabric.late_landings and all(
-            _is_idle(engine) for engine in self.engines if engine.alive
-        )
-
-    def _epilogue(self) -> RequestSpec:
-        """The request that has to succeed once nothing is broken any more."""
-        return self._specs.setdefault(
-            _EPILOGUE, RequestSpec(_EPILOGUE, 0, (Segment(_EPILOGUE_CONTENT, 100),), 4)
-        )
-
-    # ------------------------------------------------------------ the outcome
-
-    def result(self, wall_s: float) -> RunResult:
-        """What came of it; to be called before the world is left."""
-        results = self.router.results
-        outcomes = Counter(results[name].outcome for name in results if name != _EPILOGUE)
-        unfinished = sum(spec.request_id not in results for spec in self.requests)
-        counts = dict(sorted(outcomes.items()))
-        notes = {k: v for oracle in self.oracles for k, v in oracle.counts().items()}
-        log = self.kernel.log
-        outcome = Outcome(
-            verdict="violation" if self.findings.violations else "pass",
-            violations=self.findings.violations,
-            requests={"total": len(self.requests), **counts, "unfinished": unfinished},
-            workload=describe(self.requests),
-            virtual_s=ns_to_seconds(self.kernel.now_ns),
-            wall_s=wall_s,
-            guest_s=self.kernel.guest_wall_s,
-            engine_steps=self._steps.count,
-            events=log.switches + len(log.records),
-            event_hash=log.digest(),
-            seed=self.scenario.seed,
-            scenario=msgspec.to_builtins(self.scenario),
-            notes=notes,
-        )
-        return RunResult(outcome, log, self.world.sources.digest())
-
-    # ------------------------------------------------------------ construction
-
-    def _make_engines(self) -> tuple[list[Engine], list[Engine]]:
-        topology = self.scenario.topology
-        if topology.colocated:
-            return [], [self._engine("c0", None)]
-        producers = [self._engine(f"p{i}", "kv_producer") for i in range(topology.producers)]
-        consumers = [self._engine(f"d{i}", "kv_consumer") for i in range(topology.consumers)]
-        return producers, consumers
-
-    def _engine(self, name: str, role: Any) -> Engine:
-        scenario = self.scenario
-        options = scenario.engine
-        preset = get_preset(scenario.model)
-        node = self.world.add_node(name)
-        longest = max(longest_request(self.requests), 256)
-        bytes_per_token: Fraction = preset.bytes_per_token(options.tp_size, scenario.geometry)
-        block_size = preset.tokens_per_block(options.tp_size, scenario.geometry)
-        blocks_for_longest = -(-longest // block_size)
-        # vLLM refuses a pool that cannot hold one request of the maximum length.
-        num_blocks = options.num_blocks or max(
-            (blocks_for_longest + 1) * preset.num_groups + 1,
-            default_num_blocks(
-                self.requests,
-                block_size,
-                options.max_num_seqs,
-                bytes_per_token=bytes_per_token,
-                num_ranks=options.tp_size * scenario.topology.num_engines,
-                num_groups=preset.num_groups,
-            ),
-        )
-        return Engine(
-            self.world,
-            node,
-            preset,
-            options,
-            geometry=scenario.geometry,
-            num_blocks=num_blocks,
-            max_model_len=blocks_for_longest * block_size,
-            connector=None if role is None else self._connector(role, node.ip),
-        )
-
-    def _connector(self, role: Any, ip: str) -> ConnectorSetup:
-        addresses = {
-            "host_ip": ip,
-            "handshake_port": _HANDSHAKE_PORT,
-            "notify_port": _NOTIFY_PORT,
-        }
-        kind = get_connector(self.scenario.connector)
-        return ConnectorSetup(kind, role, {**addresses, **self.scenario.extra_config})
-
-    def _oracle_context(self) -> OracleContext:
-        return OracleContext(
-            kernel=self.kernel,
-            findings=self.findings,
-            blocks=BlockHistory(self.kernel, self.world.memory_map.locate),
-            expected_tokens=self._expected_tokens,
-            requested_tokens=lambda request_id: self._specs[request_id].max_tokens,
-            parameters={"bounded-waiting": self._waiting_limits()},
-        )
-
-    def _waiting_limits(self) -> dict[str, float]:
-        """The transfer time-out that the connector was given, under its usual name."""
-        given = self.scenario.extra_config.get("transfer_timeout")
-        return {} if given is None else {"transfer_timeout_s": float(given)}
-
-    def _expected_tokens(self, request_id: str, count: int) -> Sequence[int]:
-        prompt = prompt_token_ids(self._specs[request_id], vocab_size=self.world.vocab_size)
-        return continuation(prompt, count, self.world.vocab_size)
-
-    def _prompts(self) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-        for name, spec in self._specs.items():
-            yield name, prompt_token_ids(spec, vocab_size=self.world.vocab_size)
-
-
-class StepCount(Probe):
-    """How many engine steps a run took."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def step_done(self, step: Any) -> None:
-        self.count += 1
-
-
-def _is_idle(engine: Engine) -> bool:
-    if engine.loop is None:
-        return False
-    scheduler = engine.loop.scheduler
-    free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-    return not scheduler.requests and free == engine.num_blocks - 1

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,6 +16,7 @@ from sim.run import TestBed, run
 from sim.scenario import GeneratedWorkload, Scenario
 from sim.units import MS
 
+ROOT = Path(__file__).resolve().parents[2]
 TINY = Scenario(workload=GeneratedWorkload(requests=3, length_scale=0.02, rate_rps=50))
 
 
@@ -114,3 +119,13 @@ def test_objects_in_the_words_of_an_exception_do_not_change_a_run() -> None:
     kept = [object() for _ in range(1_000)]
     assert event_hash(TINY, prepare) == first.outcome.event_hash
     del kept
+
+
+def test_another_hash_seed_is_refused() -> None:
+    """A library user whose process iterates sets in another order is told what to do."""
+    code = "from sim.run import run; from sim.scenario import Scenario; run(Scenario())"
+    environment = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert "started with PYTHONHASHSEED=0" in done.stderr
