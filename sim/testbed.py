@@ -29,6 +29,7 @@ from sim.outcome import Outcome
 from sim.probes import Probe
 from sim.router.router import Router
 from sim.scenario import Scenario, default_num_blocks, longest_request, workload_of
+from sim.scenario.workloads import EPILOGUE
 from sim.units import MS, SECOND, US, ns_to_seconds, seconds_to_ns
 from sim.workload import RequestSpec, Segment, describe, prompt_token_ids
 from sim.world import World
@@ -36,7 +37,6 @@ from sim.world import World
 _HANDSHAKE_PORT, _NOTIFY_PORT = 6301, 61005
 _AT_REST_POLL_NS = 100 * MS
 _START_UP_LIMIT_NS = 600 * SECOND
-_EPILOGUE = "epilogue"
 _EPILOGUE_CONTENT = -(1 << 40)  # a content id that no workload uses
 
 
@@ -97,6 +97,7 @@ class TestBed:
         for engine in self.engines:
             if not self._run_until(engine.ready, _START_UP_LIMIT_NS) or not engine.alive:
                 raise self._refused(engine)
+        self.world.sources.require_overlay_in_use()
 
     def _refused(self, engine: Engine) -> UsageError:
         for name, error in self.world.engine_errors:
@@ -147,7 +148,7 @@ class TestBed:
     def _epilogue(self) -> RequestSpec:
         """The request that has to succeed once nothing is broken any more."""
         return self._specs.setdefault(
-            _EPILOGUE, RequestSpec(_EPILOGUE, 0, (Segment(_EPILOGUE_CONTENT, 100),), 4)
+            EPILOGUE, RequestSpec(EPILOGUE, 0, (Segment(_EPILOGUE_CONTENT, 100),), 4)
         )
 
     # ------------------------------------------------------------ the outcome
@@ -155,7 +156,7 @@ class TestBed:
     def result(self, wall_s: float) -> RunResult:
         """What came of it; to be called before the world is left."""
         results = self.router.results
-        outcomes = Counter(results[name].outcome for name in results if name != _EPILOGUE)
+        outcomes = Counter(results[name].outcome for name in results if name != EPILOGUE)
         unfinished = sum(spec.request_id not in results for spec in self.requests)
         counts = dict(sorted(outcomes.items()))
         notes = {k: v for oracle in self.oracles for k, v in oracle.counts().items()}

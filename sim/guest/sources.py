@@ -37,6 +37,7 @@ class GuestSources:
                 "(the directory that holds vllm/)"
             )
         self.overlay = overlay
+        self._overlay_is_used = False
         self._sources: dict[str, GuestSource] = {}
 
     def find(self, name: str) -> GuestSource:
@@ -50,6 +51,15 @@ class GuestSources:
         """The source at ``path``, which a guest starts as a program of its own."""
         return _compile(path, Path(path), is_package=False)
 
+    def require_overlay_in_use(self) -> None:
+        """UsageError when there is an overlay and no module loaded so far is from it."""
+        if self.overlay is None or self._overlay_is_used:
+            return
+        raise UsageError(
+            f"no module of the engines is in overlay {str(self.overlay)!r}; give the root of a "
+            "checkout (the directory that holds vllm/) with a connector or a worker hook in it"
+        )
+
     def digest(self) -> str:
         """Hash of every module loaded so far, independent of the order of loading."""
         total = hashlib.blake2b(digest_size=8)
@@ -60,10 +70,10 @@ class GuestSources:
     def _locate(self, name: str) -> tuple[Path, bool]:
         if self.overlay is not None:
             base = self.overlay.joinpath(*name.split("."))
-            if (base / "__init__.py").is_file():
-                return base / "__init__.py", True
-            if base.with_suffix(".py").is_file():
-                return base.with_suffix(".py"), False
+            for path in (base / "__init__.py", base.with_suffix(".py")):
+                if path.is_file():
+                    self._overlay_is_used = True
+                    return path, path.name == "__init__.py"
         spec = _find_spec(name)
         if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
             raise ModuleNotFoundError(f"no Python source for guest module {name!r}", name=name)

@@ -100,6 +100,9 @@ class UniformWorkload(
         )
 
 
+EPILOGUE = "epilogue"  # the request that has to succeed once nothing is broken any more
+
+
 class InlineRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One request; its prompt is a list of segments [content id, number of tokens]."""
 
@@ -116,6 +119,11 @@ class InlineRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"prompt holds [{content_id}, {n_tokens}]; a segment is [content id, number "
                     "of tokens], with at least 1 token"
                 )
+        if self.request_id == EPILOGUE:
+            raise ValueError(
+                f"request_id {EPILOGUE!r} belongs to the request at the end of every run; choose "
+                "another name"
+            )
 
     def spec(self) -> RequestSpec:
         """The request as workloads know it."""

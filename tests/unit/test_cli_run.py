@@ -197,6 +197,7 @@ def test_a_bad_option_is_named_with_what_is_accepted(options: RunOptions, words:
         ["run", "--hold", "req-99=5"],
         ["run", "--set", "num_blocks=2"],
         ["run", "--overlay", "gone"],
+        ["run", "--overlay", "/usr", "--requests", "1"],
         ["run", "--force"],
         ["run", "--check", "some"],
     ],

@@ -210,6 +210,16 @@ def test_overlay_replaces_sources_and_changes_the_digest(tree: Path, tmp_path: P
     assert other.load("shop.sub.sibling").NAME == "guest.b_0.shop.sub.sibling"
     plain.find("shop.sub.sibling")
     assert plain.digest() != patched.digest()
+    patched.require_overlay_in_use()
+
+
+def test_an_overlay_without_a_module_that_is_used_is_refused(tree: Path, tmp_path: Path) -> None:
+    """A directory one too deep would otherwise pass for a patch that changes nothing."""
+    (tmp_path / "vllm").mkdir()
+    sources = GuestSources(tmp_path / "vllm")
+    importer("c_0", sources=sources).load("shop.sub.sibling")
+    with pytest.raises(UsageError, match="no module of the engines is in overlay"):
+        sources.require_overlay_in_use()
 
 
 def test_overlay_must_be_a_directory(tmp_path: Path) -> None:
