@@ -51,9 +51,9 @@ def command(
       git bisect run faultlab replay ~/runs/held --overlay .
 
     Exit code 0: passes now (or is the same run, and that passed); 1: reproduced, or fails in the
-    same kind of way; 125: cannot be run or judged (missing or edited files, a start that is
-    refused, another kind of failure), which git bisect skips; 3: went another way on the same
-    versions, so the testbed is at fault.
+    same kind of way; 125: cannot be run or judged (scenario.yaml or artifact.json missing or
+    edited, a start that is refused, another kind of failure), which git bisect skips; 3: went
+    another way on the same versions, so the testbed is at fault.
     """
     try:
         directory = artifact.find(path)
