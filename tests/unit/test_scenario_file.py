@@ -103,6 +103,11 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
             "s.yaml: workload.requests[0].prompt[0]: is [1], expected a list [content_id, n_toke",
         ),
         (
+            "workload:\n  kind: inline\n  requests:\n"
+            "  - {request_id: epilogue, prompt: [[1, 9]], max_tokens: 1}",
+            "s.yaml: workload.requests[0]: request_id 'epilogue' belongs to",
+        ),
+        (
             "workload: {kind: inline, requests: [{request_id: a, prompt: [[1,0]], max_tokens: 1}]}",
             "s.yaml: workload.requests[0]: prompt holds [1, 0]; a segment is [content id, number ",
         ),
