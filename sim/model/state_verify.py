@@ -19,9 +19,15 @@ from sim.model.state_content import (
     state_bytes,
     tensor_ranges,
 )
-from sim.model.verify import Flags, FoundKind, Integers, is_known, wide
-
-_SAMPLE_BYTES = 16
+from sim.model.verify import (
+    SAMPLE_BYTES,
+    Flags,
+    FoundKind,
+    Integers,
+    is_known,
+    nobodys_bytes,
+    wide,
+)
 
 
 @dataclass(frozen=True)
@@ -63,10 +69,8 @@ class StateMismatch:
     def found(self) -> str:
         """What was found, in words."""
         content = self.content
-        if content.kind == "zeros":
-            return "zeros"
-        if content.kind == "unknown":
-            return f"unknown bytes {content.sample.hex()}"
+        if content.kind != "entry":
+            return nobodys_bytes(content.kind, content.sample)
         layer = "" if content.layer == self.layer else f" in {content.layer}"
         place = f", {content.place}" if content.place else ""
         return f"the state after prefix {content.prefix_hash:016x}{layer}{place}"
@@ -144,7 +148,7 @@ def _identify(
 ) -> FoundState:
     first = int(np.flatnonzero(wrong)[0])
     start = int(salts.starts[first])
-    sample = found[start:][:_SAMPLE_BYTES].tobytes()
+    sample = found[start:][:SAMPLE_BYTES].tobytes()
     is_wrong_byte = np.repeat(wrong, np.diff(salts.starts))
     if not found[is_wrong_byte].any():
         return FoundState("zeros", sample)

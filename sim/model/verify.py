@@ -29,7 +29,12 @@ Flags = npt.NDArray[np.bool_]
 Integers = npt.NDArray[np.int64]
 FoundKind = Literal["zeros", "entry", "unknown"]
 
-_SAMPLE_BYTES = 16
+SAMPLE_BYTES = 16
+
+
+def nobodys_bytes(kind: Literal["zeros", "unknown"], sample: bytes) -> str:
+    """In words, what was found where nobody's entry or state is."""
+    return "zeros" if kind == "zeros" else f"unknown bytes {sample.hex()}"
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,8 @@ class Mismatch:
     def found(self) -> str:
         """What was found, in words."""
         content = self.content
-        if content.kind == "zeros":
-            return "zeros"
-        if content.kind == "unknown":
-            return f"unknown bytes {content.sample.hex()}"
+        if content.kind != "entry":
+            return nobodys_bytes(content.kind, content.sample)
         assert content.heads is not None
         place = "" if content.layer == self.layer else f" in {content.layer}"
         heads = f"{content.heads.start} to {content.heads.stop - 1}"
@@ -168,7 +171,7 @@ class _Comparison:
         return pairwise(edges)
 
     def _identify(self, entry: Bytes) -> Found:
-        sample = entry.tobytes()[:_SAMPLE_BYTES]
+        sample = entry.tobytes()[:SAMPLE_BYTES]
         if not entry.any():
             return Found("zeros", sample)
         # A single word could be an entry of any layer if nothing is known about hashes.
