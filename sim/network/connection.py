@@ -24,6 +24,7 @@ class Lane:
 
     The events of a lane only say "take the next", so events of one instant may run in any
     order. While the way is cut, arrivals are owed; they come one latency after it is healed.
+    What is held up holds up everything behind it.
     """
 
     def __init__(self, network: Network, source: Node, target: Node) -> None:
@@ -32,21 +33,24 @@ class Lane:
         self.target = target
         self._arrivals: deque[Callable[[], None]] = deque()
         self._owed = 0
+        self._held_up_until_ns = 0
 
-    def carry(self, arrival: Callable[[], None]) -> None:
-        """Call ``arrival`` at the target when its turn has come."""
+    def carry(self, arrival: Callable[[], None], *, held_up_ns: int = 0) -> None:
+        """Call ``arrival`` at the target when its turn has come, ``held_up_ns`` late at least."""
+        kernel = self._network.kernel
+        due_ns = kernel.now_ns + self._latency_ns() + held_up_ns
+        due_ns = self._held_up_until_ns = max(due_ns, self._held_up_until_ns)
         self._arrivals.append(arrival)
-        self._schedule()
+        kernel.call_later(due_ns - kernel.now_ns, self._take_next)
 
     def resume(self) -> None:
         """The way is free again."""
         owed, self._owed = self._owed, 0
         for _ in range(owed):
-            self._schedule()
+            self._network.kernel.call_later(self._latency_ns(), self._take_next)
 
-    def _schedule(self) -> None:
-        latency_ns = self._network.latency_between(self.source, self.target)
-        self._network.kernel.call_later(latency_ns, self._take_next)
+    def _latency_ns(self) -> int:
+        return self._network.latency_between(self.source, self.target)
 
     def _take_next(self) -> None:
         if self._network.is_cut(self.source, self.target):
@@ -133,17 +137,16 @@ class Endpoint:
         return True
 
     def _obey(self, verdict: object, letter: _Letter) -> None:
-        later = self.network.kernel.call_later
         match verdict:
             case Deliver():
                 self._enqueue(letter)
             case Delay(by_ns=by_ns):
-                later(by_ns, self._enqueue, letter)
+                self._enqueue(letter, held_up_ns=by_ns)
             case Drop():
                 self._record("message-dropped", letter, reason="verdict")
             case Duplicate(after_ns=after_ns):
                 self._enqueue(letter)
-                later(after_ns, self._enqueue, letter)
+                self.network.kernel.call_later(after_ns, self._enqueue, letter)
             case Corrupt(change=change):
                 self._enqueue(_Letter.of(list(change(list(letter.frames)))))
             case _:
@@ -152,12 +155,12 @@ class Endpoint:
                     "Duplicate and Corrupt"
                 )
 
-    def _enqueue(self, letter: _Letter) -> None:
-        if self.closed:  # a delayed message or a copy, after the connection has gone
+    def _enqueue(self, letter: _Letter, *, held_up_ns: int = 0) -> None:
+        if self.closed:  # a copy, after the connection has gone
             self._record("message-dropped", letter, reason="connection-closed")
             return
         self._unacknowledged += letter.size
-        self.lane.carry(lambda: self._arrive(letter))
+        self.lane.carry(lambda: self._arrive(letter), held_up_ns=held_up_ns)
 
     def _arrive(self, letter: _Letter) -> None:
         if self.peer.closed:

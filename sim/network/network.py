@@ -4,8 +4,8 @@ A connection delivers what is sent on it once, in order, one latency later, as l
 of ``Network.verdicts`` says otherwise. The network honours
 
 - Deliver; Drop: the message disappears, what follows is unaffected;
-- Delay: the message joins its connection's queue ``by_ns`` later, so messages sent meanwhile
-  overtake it. This is the only way in which the order of a connection changes;
+- Delay: the message, and whatever follows it on its connection, arrives ``by_ns`` later. Nothing
+  overtakes it there; what goes by another connection does;
 - Duplicate: a copy joins the queue ``after_ns`` later;
 - Corrupt: ``change`` maps the list of frames to the list that arrives instead.
 

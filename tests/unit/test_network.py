@@ -133,7 +133,7 @@ def test_allocated_ports_are_free_and_reproducible(world: World) -> None:
     ("verdict", "arrivals"),
     [
         (Drop(), ["a", "c"]),
-        (Delay(7 * LATENCY_NS), ["a", "c", "b"]),
+        (Delay(7 * LATENCY_NS), ["a", "b", "c"]),
         (Duplicate(LATENCY_NS), ["a", "b", "c", "b"]),
         (Corrupt(lambda frames: [f.upper() for f in frames]), ["a", "B", "c"]),
     ],
@@ -170,13 +170,54 @@ def test_rules_see_both_directions_with_their_ports(world: World, connection: En
     assert (ask.kind, answer.kind, ask.frames) == ("message", "other", (b"ask",))
 
 
-def test_delayed_message_of_a_closed_connection_is_lost(world: World, connection: Endpoint) -> None:
-    """What a rule held back beyond the close of its connection does not arrive."""
+def test_a_delay_holds_up_its_connection_and_no_other(world: World, connection: Endpoint) -> None:
+    """Nothing overtakes a delayed message on its connection, the close included."""
     world.network.verdicts.add(Rule({b"b": Delay(5 * LATENCY_NS)}))
+    other = world.connect()
+    sent_ns = world.kernel.now_ns
+    send(connection, "a", "b", "c")
+    send(other, "d")
+    connection.close()
+    world.pass_time()
+    late_ns = sent_ns + 6 * LATENCY_NS
+    assert world.texts == ["a", "d", "b", "c"]
+    assert [time_ns for time_ns, _frames in world.got[2:]] == [late_ns, late_ns]
+    assert world.lost == ["server"]
+
+
+def test_a_delay_that_is_over_leaves_no_trace(world: World, connection: Endpoint) -> None:
+    """Messages that are sent after a delayed one has arrived take one latency again."""
+    world.network.verdicts.add(Rule({b"a": Delay(5 * LATENCY_NS)}))
+    send(connection, "a")
+    world.pass_time()
+    sent_ns = world.kernel.now_ns
+    send(connection, "b")
+    world.pass_time()
+    assert world.got[1] == (sent_ns + LATENCY_NS, [b"b"])
+
+
+def test_what_a_partition_held_comes_before_what_is_delayed(
+    world: World, connection: Endpoint
+) -> None:
+    """Healing neither hurries a delayed message nor holds up those before it."""
+    world.network.verdicts.add(Rule({b"b": Delay(8 * LATENCY_NS)}))
+    world.network.partition(world.client.node, world.server.node)
+    sent_ns = world.kernel.now_ns
+    send(connection, "a", "b", "c")
+    world.pass_time(2)
+    world.network.heal(world.client.node, world.server.node)
+    world.pass_time()
+    assert [(time_ns - sent_ns) // LATENCY_NS for time_ns, _frames in world.got] == [3, 9, 9]
+    assert world.texts == ["a", "b", "c"]
+
+
+def test_copy_for_a_closed_connection_is_lost(world: World, connection: Endpoint) -> None:
+    """A copy that is due after the close of its connection does not arrive."""
+    world.network.verdicts.add(Rule({b"b": Duplicate(5 * LATENCY_NS)}))
     send(connection, "a", "b")
     connection.close()
     world.pass_time()
-    assert world.texts == ["a"]
+    assert world.texts == ["a", "b"]
     assert [e["reason"] for e in world.events("message-dropped")] == ["connection-closed"]
 
 
