@@ -1,11 +1,14 @@
 """Names of requests: the client's, and those of the legs that the router makes of it.
 
 A logical request becomes one request on a producer and one on a consumer, or a single one on a
-colocated engine, and more of them when the router tries again.
+colocated engine, and more of them when the router tries again. Where both legs are sent at once,
+the id that an engine gets also carries the addresses of both engines, as vLLM's routers for
+MoRIIO make it; everything that is told to people leaves them out.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Literal
 
@@ -13,6 +16,8 @@ LegKind = Literal["p", "d", "c"]
 """On a producer, on a consumer, colocated."""
 
 _LEG = re.compile(r"(?P<logical>.+)-(?P<kind>[pdc])\d+")
+_ADDRESSES = "___prefill_addr_"
+_UNIQUE = re.compile(r"_[0-9a-f]{32}-")
 
 
 def leg_id(logical: str, kind: LegKind, attempt: int) -> str:
@@ -20,13 +25,30 @@ def leg_id(logical: str, kind: LegKind, attempt: int) -> str:
     return f"{logical}-{kind}{attempt}"
 
 
+def addressed_id(leg: str, producer: str, consumer: str) -> str:
+    """The id of ``leg`` with the ZMQ addresses of both engines in front of it.
+
+    The form is the one that MoRIIO looks for; the 32 digits, chance in a router, are a hash here.
+    """
+    unique = hashlib.blake2b(leg.encode(), digest_size=16).hexdigest()
+    return f"{_ADDRESSES}{producer}___decode_addr_{consumer}_{unique}-{leg}"
+
+
+def leg_of(request_id: str) -> str:
+    """An engine's request id without addresses."""
+    if not request_id.startswith(_ADDRESSES):
+        return request_id
+    return _UNIQUE.split(request_id, maxsplit=1)[-1]
+
+
 def logical_id(leg: str) -> str:
     """The logical request that ``leg`` is part of; an id that is no leg's stands for itself."""
+    leg = leg_of(leg)
     match = _LEG.fullmatch(leg)
     return match["logical"] if match else leg
 
 
 def leg_kind(leg: str) -> str | None:
     """Where ``leg`` runs, a LegKind, or None if the id is no leg's."""
-    match = _LEG.fullmatch(leg)
+    match = _LEG.fullmatch(leg_of(leg))
     return match["kind"] if match else None

@@ -72,7 +72,13 @@ class TestBed:
         self.producers, self.consumers = self._make_engines()
         self.engines: list[Engine] = [*self.producers, *self.consumers]
         self.router = Router(
-            self.world, self.producers, self.consumers, self.requests, scenario.router
+            self.world,
+            self.producers,
+            self.consumers,
+            self.requests,
+            scenario.router,
+            in_pairs=bool(self.producers)
+            and get_connector(scenario.connector).writes(scenario.extra_config),
         )
         self.findings = Findings(self.kernel)
         self.oracles: list[Oracle] = watch(self.world.probes, self._oracle_context())

@@ -27,13 +27,20 @@ class ConnectorKind:
     roots: tuple[str, ...]
     extra_config: Mapping[str, Any] = field(default_factory=dict)
 
+    def writes(self, extra_config: Mapping[str, Any]) -> bool:
+        """Whether the producer writes into the consumer's memory, so that both legs of a request
+        have to be sent at once. MoRIIO and what derives from it have the key ``read_mode``, read
+        here as they read it; other connectors are handed over to after the prefill."""
+        mode = {**self.extra_config, **extra_config}.get("read_mode", "true")
+        return str(mode).lower().strip() not in ("true", "1")
+
 
 CONNECTORS: dict[str, ConnectorKind] = {
     kind.name: kind
     for kind in (
         ConnectorKind(
             name="moriio",
-            summary="vLLM's own MoRIIO connector (READ mode), unmodified",
+            summary="vLLM's own MoRIIO connector, unmodified; READ mode by default",
             module=f"{_V1}.moriio.moriio_connector",
             class_name="MoRIIOConnector",
             roots=(f"{_V1}.moriio",),
@@ -74,6 +81,19 @@ def in_tree_roots() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
+class SideChannel:
+    """Where an engine's connector listens for messages of its peers."""
+
+    host: str
+    handshake_port: int
+    notify_port: int
+
+    def __str__(self) -> str:
+        """In the form of MoRIIO's ZMQ addresses."""
+        return f"host:{self.host},handshake:{self.handshake_port},notify:{self.notify_port}"
+
+
+@dataclass(frozen=True)
 class ConnectorSetup:
     """A connector on one engine: its role and the addresses it is configured with."""
 
@@ -85,10 +105,22 @@ class ConnectorSetup:
     def module(self) -> str:
         return self.kind.module
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What vLLM calls kv_connector_extra_config."""
+        return {**self.kind.extra_config, **self.extra_config}
+
+    @property
+    def side_channel(self) -> SideChannel:
+        settings = self.settings
+        return SideChannel(
+            str(settings["host_ip"]), int(settings["handshake_port"]), int(settings["notify_port"])
+        )
+
     def transfer_config(self, guest: GuestProcess) -> dict[str, Any]:
         """Keyword arguments of vLLM's KVTransferConfig for the engine that runs in ``guest``."""
         return {
             "kv_connector": self.kind.class_name,
             "kv_connector_module_path": guest.alias(self.kind.module),
-            "kv_connector_extra_config": {**self.kind.extra_config, **self.extra_config},
+            "kv_connector_extra_config": self.settings,
         }

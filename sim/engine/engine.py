@@ -28,10 +28,11 @@ from sim.kernel.plain_text import without_addresses
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
 from sim.probes import StepTimes
+from sim.request_ids import leg_of
 from sim.units import US
 
 if TYPE_CHECKING:
-    from sim.engine.connectors import ConnectorSetup
+    from sim.engine.connectors import ConnectorSetup, SideChannel
     from sim.engine.worker import Worker
     from sim.world import World
 
@@ -140,6 +141,10 @@ class Engine:
             self._die(reason, injected=False)
 
     # ------------------------------------------------------------- front end
+
+    @property
+    def side_channel(self) -> SideChannel | None:
+        return None if self.connector is None else self.connector.side_channel
 
     def add_request(self, request: EngineCoreRequest) -> None:
         self._send(EngineCoreRequestType.ADD, request)
@@ -250,6 +255,7 @@ class Engine:
         self.world.watch_memory(worker)
 
     def _blocks_held(self, request_id: str, group: int, block_ids: list[int]) -> None:
+        request_id = leg_of(request_id)
         self.kernel.record(
             "blocks-held", node=self.name, request=request_id, group=group, blocks=runs(block_ids)
         )
@@ -257,6 +263,7 @@ class Engine:
             probe.blocks_held(self.name, request_id, group, block_ids)
 
     def _blocks_freed(self, request_id: str) -> None:
+        request_id = leg_of(request_id)
         self.kernel.record("blocks-freed", node=self.name, request=request_id)
         for probe in self.world.probes:
             probe.blocks_freed(self.name, request_id)
@@ -269,12 +276,13 @@ class Engine:
         """A worker's connector reported finished transfers for this step."""
         if output is None:
             return
-        for request_id in sorted(output.finished_sending or ()):
+        for request_id in sorted(map(leg_of, output.finished_sending or ())):
             self.kernel.record("sending-finished", node=self.name, rank=rank, request=request_id)
             for probe in self.world.probes:
                 probe.sending_finished(self.name, rank, request_id)
-        for request_id in sorted(output.finished_recving or ()):
-            failed = request_id in output.failed_recving
+        failures = set(map(leg_of, output.failed_recving))
+        for request_id in sorted(map(leg_of, output.finished_recving or ())):
+            failed = request_id in failures
             self.kernel.record(
                 "receiving-finished", node=self.name, rank=rank, request=request_id, failed=failed
             )

@@ -22,6 +22,7 @@ from sim.engine.forward import SyntheticModel
 from sim.engine.timing import StepTimes
 from sim.kernel import Kernel
 from sim.model.token_stream import TokenStream
+from sim.request_ids import leg_of
 
 GateOfStep = Callable[[int], Gate | None]
 OnConnectorOutput = Callable[[KVConnectorOutput | None], None]
@@ -38,9 +39,9 @@ class SampledLater(AsyncModelRunnerOutput):
     def get_output(self) -> ModelRunnerOutput:
         self._done.synchronize()
         sampled = self._batch.sampled
+        names = [chunk.state.request_id for chunk in self._batch.chunks]
         self._output.sampled_token_ids = [
-            [sampled[request_id]] if request_id in sampled else []
-            for request_id in self._batch.req_ids
+            [sampled[name]] if name in sampled else [] for name in names
         ]
         return self._output
 
@@ -130,9 +131,10 @@ class ModelRunner:
             tokens = new.prefill_token_ids
             assert tokens is not None, f"{new.req_id}: the V2 runner needs prefill_token_ids"
             stream = TokenStream(tokens)
-            self._on_new_stream(new.req_id, stream)
+            leg = leg_of(new.req_id)
+            self._on_new_stream(leg, stream)
             self._requests[new.req_id] = RequestState(
-                request_id=new.req_id,
+                request_id=leg,
                 prompt_tokens=len(new.prompt_token_ids or tokens),
                 tokens=stream,
                 tables=[BlockTable(block_ids) for block_ids in new.block_ids],
@@ -151,7 +153,7 @@ class ModelRunner:
             state = self._requests[request_id]
             if num_computed < state.num_computed:
                 state.roll_back(num_computed, num_output)
-                self._on_new_stream(request_id, state.tokens)
+                self._on_new_stream(state.request_id, state.tokens)
             state.num_computed = num_computed
             for table, block_ids in zip(state.tables, new_block_ids or (), strict=False):
                 table.extend(block_ids)
@@ -180,7 +182,7 @@ class ModelRunner:
             if samples:
                 state.promised = end + 1
         return Batch(
-            req_ids=[chunk.state.request_id for chunk in chunks],
+            req_ids=list(scheduler_output.num_scheduled_tokens),
             chunks=chunks,
             idx_mapping=np.arange(len(chunks), dtype=np.int32),
             num_tokens=scheduler_output.total_num_scheduled_tokens,

@@ -9,6 +9,7 @@ from typing import Any
 
 from sim.oracles.base import Oracle, RunFacts
 from sim.oracles.words import seconds
+from sim.request_ids import leg_of
 
 
 class Leak(Oracle):
@@ -28,7 +29,7 @@ class Leak(Oracle):
         idle = pool.num_gpu_blocks - 1  # the null block is never free
         free = pool.get_num_free_blocks()
         left = {
-            request_id: "ended" if request.is_finished() else "unfinished"
+            leg_of(request_id): "ended" if request.is_finished() else "unfinished"
             for request_id, request in scheduler.requests.items()
         }
         if free == idle and not left:

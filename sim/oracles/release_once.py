@@ -10,7 +10,7 @@ from typing import Any
 
 from sim.oracles.base import Oracle, OracleContext, RunFacts
 from sim.oracles.words import seconds
-from sim.request_ids import leg_kind
+from sim.request_ids import leg_kind, leg_of
 
 
 class ReleaseOnce(Oracle):
@@ -49,7 +49,7 @@ class ReleaseOnce(Oracle):
     def _judge(self, engine: Any) -> None:
         for request_id, request in engine.loop.scheduler.requests.items():
             if leg_kind(request_id) == "p" and request.is_finished():
-                self._judge_leg(engine, request_id)
+                self._judge_leg(engine, leg_of(request_id))
 
     def _judge_leg(self, engine: Any, request_id: str) -> None:
         reported = self._reported_ns[engine.name]

@@ -11,6 +11,7 @@ import numpy as np
 
 from sim.request_ids import LegKind
 from sim.router.options import Phase
+from sim.router.pairing import Pairing
 from sim.router.surroundings import FrontEnd
 from sim.workload import RequestSpec
 
@@ -23,8 +24,21 @@ class Leg:
     kind: LegKind
     engine: FrontEnd
     request: Ongoing
+    pairing: Pairing | None = None
+    """Of a leg that was sent together with its counterpart."""
+    has_blocks: bool = False
     tokens: list[int] = field(default_factory=list)
     remote_cached_tokens: int = 0
+
+    @property
+    def request_id(self) -> str:
+        """The id under which the engine knows it."""
+        return self.id if self.pairing is None else self.pairing.request_id(self.id)
+
+    def is_counterpart_of(self, other: Leg) -> bool:
+        """Whether both were sent together, as prefill and decode of one attempt."""
+        is_pair = self.pairing is not None and self.pairing is other.pairing
+        return is_pair and self.kind != other.kind
 
 
 @dataclass(frozen=True)
@@ -33,6 +47,8 @@ class HandOff:
 
     params: dict[str, Any] | None
     producer: FrontEnd
+    pairing: Pairing | None = None
+    """When the producer was told of the consumer before it began."""
 
 
 @dataclass(eq=False)
@@ -54,6 +70,8 @@ class Ongoing:
     consumer: FrontEnd | None = None
     """The latest ones that got a leg."""
     retries_scheduled: bool = False
+    failed: dict[Pairing, str] = field(default_factory=dict)
+    """Pairs of which one leg failed, and how."""
     first_token_ns: int | None = None
     ended: bool = False
 

@@ -1,10 +1,11 @@
 """The router: takes requests from clients, sends their legs to engines, collects the answers.
 
 In a P/D topology each request first goes to a producer with ``max_tokens=1``; the KV transfer
-parameters that come back go to a consumer together with the whole prompt. Without producers the
-consumers are colocated engines and get one leg. Everything runs on the hub or in the caller's
-turn and never blocks. The router does not model HTTP, and it knows no engine's internals: what it
-sees is outputs, allocations (through a probe) and deaths.
+parameters that come back go to a consumer together with the whole prompt. With ``in_pairs`` both
+legs are sent at once. Without producers the consumers are colocated engines and get one leg.
+Everything runs on the hub or in the caller's turn and never blocks. The router does not model
+HTTP, and it knows no engine's internals: what it sees is outputs, allocations (through a probe)
+and deaths.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from typing import Any
 
 from simpy.events import Event
 
-from sim.request_ids import LegKind, leg_id
+from sim.errors import UsageError
+from sim.request_ids import LegKind, leg_id, leg_of
 from sim.router.messages import KVTransferParams, decode_params, engine_request, prefill_params
 from sim.router.ongoing import HandOff, Leg, Ongoing, Result, token_digest
 from sim.router.options import Phase, Retry, RouterOptions
+from sim.router.pairing import Pairing
 from sim.router.round_robin import RoundRobin
 from sim.router.surroundings import EngineWatch, FrontEnd, Surroundings
 from sim.units import US, ns_to_seconds, seconds_to_ns
@@ -41,7 +44,10 @@ class Router:
         consumers: Sequence[FrontEnd],
         requests: Sequence[RequestSpec],
         options: RouterOptions,
+        *,
+        in_pairs: bool = False,
     ) -> None:
+        _require_possible(options, in_pairs)
         self.kernel = world.kernel
         self.options = options
         self.results: dict[str, Result] = {}
@@ -49,6 +55,7 @@ class Router:
         self.done: Event = self.kernel.event()
         self._probes = world.probes
         self._vocab_size = world.vocab_size
+        self._in_pairs = in_pairs
         self._requests = list(requests)
         self._serving: LegKind = "d" if producers else "c"
         self._producers = RoundRobin(producers)
@@ -105,20 +112,36 @@ class Router:
                 delay_ns = max(0, due_ns - self.kernel.now_ns)
                 self.kernel.call_later(delay_ns, self.abort, request.id)
         if self._serving == "d":
-            self._send_prefill(request)
+            self._begin(request)
         else:
             self._hand_off(request, None)
 
     # ------------------------------------------------------------------ legs
 
-    def _send_prefill(self, request: Ongoing) -> None:
-        engine = self._producers.pick()
-        if engine is None:
+    def _begin(self, request: Ongoing) -> None:
+        """A new transfer."""
+        producer = self._producers.pick()
+        consumer = self._consumers.pick() if self._in_pairs else None
+        if producer is None or (self._in_pairs and consumer is None):
             self._attempt_failed(request, "engine-died", None)
             return
-        request.producer = engine
+        request.producer = producer
         transfer_id = f"tx-{request.id}-{request.attempts.get('p', 0)}"
-        self._send(request, "p", engine, prefill_params(transfer_id))
+        if consumer is None:
+            self._send(request, "p", producer, prefill_params(transfer_id))
+        else:
+            self._send_both(request, Pairing(transfer_id, producer, consumer))
+
+    def _send_both(self, request: Ongoing, pair: Pairing) -> None:
+        self._send(request, "p", pair.producer, pair.prefill_params(), pair)
+        hand_off = HandOff(pair.decode_params(), pair.producer, pair)
+        held_s = self._hold(request)
+        if request.ended:
+            return
+        if held_s:
+            self._hand_off_after(request, hand_off, seconds_to_ns(held_s))
+        else:
+            self._hand_off(request, hand_off)
 
     def _send_decode(self, request: Ongoing, engine: FrontEnd | None) -> None:
         if engine is None:
@@ -126,11 +149,14 @@ class Router:
             return
         request.consumer = engine
         hand_off = request.hand_off
+        if hand_off is None:
+            self._send(request, self._serving, engine, None)
+            return
         params = None
-        if hand_off is not None and hand_off.params is not None:
+        if hand_off.params is not None:
             tp_size = hand_off.producer.options.tp_size
             params = decode_params(hand_off.params, producer_tp_size=tp_size)
-        self._send(request, self._serving, engine, params)
+        self._send(request, self._serving, engine, params, hand_off.pairing)
 
     def _send(
         self,
@@ -138,10 +164,11 @@ class Router:
         kind: LegKind,
         engine: FrontEnd,
         params: KVTransferParams | None,
+        pairing: Pairing | None = None,
     ) -> None:
         attempt = request.attempts.get(kind, 0)
         request.attempts[kind] = attempt + 1
-        leg = Leg(leg_id(request.id, kind, attempt), kind, engine, request)
+        leg = Leg(leg_id(request.id, kind, attempt), kind, engine, request, pairing)
         request.legs.append(leg)
         self._legs[leg.id] = leg
         self._record(
@@ -153,7 +180,7 @@ class Router:
         )
         engine.add_request(
             engine_request(
-                leg.id,
+                leg.request_id,
                 prompt_token_ids(request.spec, vocab_size=self._vocab_size).tolist(),
                 max_tokens=1 if kind == "p" else request.spec.max_tokens,
                 arrival_s=ns_to_seconds(self.kernel.now_ns),
@@ -164,7 +191,7 @@ class Router:
 
     def on_output(self, engine: FrontEnd, output: Any) -> None:
         """An engine's output (EngineCoreOutput) arrived; late ones of ended legs are ignored."""
-        leg = self._legs.get(output.request_id)
+        leg = self._legs.get(leg_of(output.request_id))
         if leg is None:
             return
         leg.tokens.extend(output.new_token_ids)
@@ -179,12 +206,10 @@ class Router:
     def blocks_held(self, request_id: str) -> None:
         """An engine's scheduler gave blocks to a leg."""
         leg = self._legs.get(request_id)
-        if leg is None:
+        if leg is None or leg.has_blocks:
             return
-        if leg.request.phase == "queued_at_p" and leg.kind != "d":
-            self._enter(leg.request, "prefill")
-        elif leg.request.phase == "queued_at_d" and leg.kind == "d":
-            self._enter(leg.request, "allocated")
+        leg.has_blocks = True
+        self._enter(leg.request, "allocated" if leg.kind == "d" else "prefill")
 
     def engine_died(self, name: str) -> None:
         """An engine is gone: all its legs end."""
@@ -204,7 +229,10 @@ class Router:
             tokens=len(leg.tokens),
         )
         if outcome not in _SUCCESS:
+            self._fail_pair(leg, outcome)
             self._attempt_failed(request, outcome, leg)
+        elif leg.kind == "p" and leg.pairing is not None:
+            self._enter(request, "handoff")
         elif leg.kind == "p":
             self._prefill_ended(request, HandOff(params, leg.engine))
         else:
@@ -215,23 +243,40 @@ class Router:
     def _prefill_ended(self, request: Ongoing, hand_off: HandOff) -> None:
         if hand_off.params is None:
             self.recomputed += 1
+        held_ns = seconds_to_ns(self._hold(request))
+        latency_ns = self.options.hand_off_latency_us * US
+        self._hand_off_after(request, hand_off, latency_ns + held_ns)
+        self._enter(request, "handoff")
+
+    def _hold(self, request: Ongoing) -> float:
+        """For how many seconds the decode leg is held back."""
         held_s = sum(hold.seconds for hold in self.options.holds if hold.request == request.id)
         if held_s:
             self._record("hand-off-held", request=request.id, seconds=held_s)
-        delay_ns = self.options.hand_off_latency_us * US + seconds_to_ns(held_s)
+        return held_s
+
+    def _hand_off_after(self, request: Ongoing, hand_off: HandOff, delay_ns: int) -> None:
         request.scheduled += 1
         self.kernel.call_later(delay_ns, self._hand_off_due, request, hand_off)
-        self._enter(request, "handoff")
 
     def _hand_off_due(self, request: Ongoing, hand_off: HandOff) -> None:
         request.scheduled -= 1
-        if not request.ended:
+        if request.ended:
+            return
+        failure = hand_off.pairing and request.failed.get(hand_off.pairing)
+        if failure:
+            self._attempt_failed(request, failure, None)
+        else:
             self._hand_off(request, hand_off)
 
     def _hand_off(self, request: Ongoing, hand_off: HandOff | None) -> None:
         request.hand_off = hand_off
         self._schedule_retries(request)
-        self._send_decode(request, self._consumers.pick())
+        if hand_off is None or hand_off.pairing is None:
+            self._send_decode(request, self._consumers.pick())
+        else:
+            consumer = hand_off.pairing.consumer
+            self._send_decode(request, consumer if consumer.alive else None)
 
     def _schedule_retries(self, request: Ongoing) -> None:
         if request.retries_scheduled:
@@ -248,14 +293,36 @@ class Router:
             return
         self._record("request-retried", request=request.id)
         if not retry.same_transfer_id and self._serving == "d":
-            self._send_prefill(request)
+            self._begin(request)
             return
         engine = request.consumer
+        if self._in_pairs:
+            self._send_decode(request, engine if engine and engine.alive else None)
+            return
         if retry.consumer == "other" or engine is None or not engine.alive:
             engine = self._consumers.pick(avoid=engine)
         self._send_decode(request, engine)
 
     # ------------------------------------------------------------- the end
+
+    def _fail_pair(self, leg: Leg, outcome: str) -> None:
+        """Nothing will come of the counterpart of a leg that failed: without a prefill a decode
+        leg would wait for ever, and nobody needs a prefill whose decode legs are gone."""
+        request, pair = leg.request, leg.pairing
+        if pair is None:
+            return
+        others = [other for other in request.legs if other.pairing is pair]
+        if leg.kind == "d" and any(other.kind == "d" for other in others):
+            return
+        request.failed[pair] = outcome
+        for other in others:
+            request.legs.remove(other)
+            self._give_up(other)
+
+    def _give_up(self, leg: Leg) -> None:
+        del self._legs[leg.id]
+        if leg.engine.alive:
+            leg.engine.abort([leg.request_id])
 
     def _attempt_failed(self, request: Ongoing, outcome: str, leg: Leg | None) -> None:
         """The request fails with its last attempt, when no other is under way or to come."""
@@ -267,9 +334,10 @@ class Router:
         request.ended = True
         del self._ongoing[request.id]
         for other in request.legs:
-            del self._legs[other.id]
-            if other.engine.alive:
-                other.engine.abort([other.id])
+            if outcome in _SUCCESS and leg is not None and leg.is_counterpart_of(other):
+                del self._legs[other.id]  # its work is done, its last word is on the way
+            else:
+                self._give_up(other)
         result = request.result(outcome, leg, self.kernel.now_ns)
         self.results[request.id] = result
         self._record(
@@ -295,3 +363,13 @@ class Router:
     def _record(self, kind: str, **fields: Any) -> None:
         """In the router's name, whosever turn it is."""
         self.kernel.log.append(self.kernel.now_ns, _ACTOR, kind, fields)
+
+
+def _require_possible(options: RouterOptions, in_pairs: bool) -> None:
+    for retry in options.retries:
+        if in_pairs and retry.same_transfer_id and retry.consumer == "other":
+            raise UsageError(
+                f"router.retries: the decode leg of {retry.request!r} cannot go to another "
+                "consumer with the same transfer id, because the producer was told where to write "
+                "before it began; set same_transfer_id: false"
+            )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from sim.engine.connectors import SideChannel
 from sim.engine.options import EngineOptions
 from sim.kernel import Kernel
 from sim.probes import Probe, Probes
@@ -17,6 +18,10 @@ class FrontEnd(Protocol):
     alive: bool
     options: EngineOptions
     on_output: Any
+
+    @property
+    def side_channel(self) -> SideChannel | None:
+        """Where its connector listens; None without a connector."""
 
     def add_request(self, request: Any) -> None:
         """Send a request (EngineCoreRequest)."""

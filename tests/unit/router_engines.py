@@ -6,9 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from sim.engine.connectors import SideChannel
 from sim.engine.options import EngineOptions
 from sim.kernel import Kernel, Seed
 from sim.probes import Probe, Probes
+from sim.request_ids import leg_of
 from sim.units import MS
 
 STEP_NS = 10 * MS
@@ -47,11 +49,15 @@ class FakeEngine:
     requests: list[Any] = field(default_factory=list)
     aborted: list[str] = field(default_factory=list)
 
+    @property
+    def side_channel(self) -> SideChannel:
+        return SideChannel(f"host-of-{self.name}", 6301, 61005)
+
     def add_request(self, request: Any) -> None:
         self.requests.append(request)
         if self.silent:
             return
-        self._later(1, lambda: self.give_blocks(request.request_id))
+        self._later(1, lambda: self.give_blocks(leg_of(request.request_id)))
         for number in range(request.sampling_params.max_tokens):
             self._later(2 + number, lambda number=number: self._token(request, number))
 
