@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from vllm.v1.kv_cache_interface import KVCacheSpec
 
-from sim.engine.batch import Batch, BlockTable, Chunk
+from sim.engine.batch import TARGET, Batch, BlockTable, Chunk, WrongContent
 from sim.engine.memory import BlockArray, RankMemory
 from sim.engine.wrong_bytes import WrongBytesReporter
 from sim.model.content import EntrySalts, Hashes, entry_bytes
@@ -25,13 +25,16 @@ if TYPE_CHECKING:
 
 
 class AttentionGroup:
-    """Full attention, latent or not, and sliding windows.
+    """Full attention, latent or not, and sliding windows; the model's own layers of a group.
 
     Args:
         index: of the group, which is the place of its table in a request's block tables.
         spec: the group's cache spec, taken out of its wrapper.
         layers: the salts of each layer's KV heads on this rank.
     """
+
+    reader = TARGET
+    what = "forward pass"
 
     def __init__(
         self,
@@ -83,6 +86,16 @@ class AttentionGroup:
     def _table(self, chunk: Chunk) -> BlockTable:
         return chunk.state.tables[self.index]
 
+    def _seen(self, chunk: Chunk) -> BlockArray:
+        return self._table(chunk).seen_by(self.reader)
+
+    def _wrong(self, chunk: Chunk) -> WrongContent:
+        return chunk.state.wrong
+
+    def _expected(self, chunk: Chunk) -> Hashes:
+        """What the entries before the chunk are made of, in order of position."""
+        return chunk.tokens.hashes[: chunk.start]
+
     def _written_blocks(self, chunk: Chunk) -> BlockArray:
         first, end = chunk.start // self.block_size, -(-chunk.end // self.block_size)
         return self._table(chunk).ids[first:end]
@@ -94,8 +107,8 @@ class AttentionGroup:
         first = self._first_attended(chunk) // self.block_size
         if self._check_everything:
             return np.arange(first, end)
-        unseen = table.verified[first:end] != self._memory.versions[table.ids[first:end]]
-        for group, index, _layer in chunk.state.wrong:
+        unseen = self._seen(chunk)[first:end] != self._memory.versions[table.ids[first:end]]
+        for group, index, _layer in self._wrong(chunk):
             if group == self.index and first <= index < end:
                 unseen[index - first] = True
         return np.flatnonzero(unseen) + first
@@ -103,16 +116,15 @@ class AttentionGroup:
     def _look_at(self, batch: Batch, chunk: Chunk, indices: BlockArray) -> None:
         if not len(indices):
             return
-        table = self._table(chunk)
-        ids = table.ids[indices]
+        ids = self._table(chunk).ids[indices]
         batch.reads.append((chunk.state.request_id, self.index, ids))
-        table.verified[indices] = self._memory.versions[ids]
+        self._seen(chunk)[indices] = self._memory.versions[ids]
         batch.findings += self._compare(chunk, indices)
 
     def _compare(self, chunk: Chunk, indices: BlockArray) -> list[WrongBytes]:
         """Compare the blocks at ``indices`` of the table, up to the chunk."""
         state, before = chunk.state, self._take_wrong(chunk, indices)
-        hashes = chunk.tokens.hashes[: chunk.start]
+        hashes = self._expected(chunk)
         findings: list[WrongBytes] = []
         for layer, salts in self._layers.items():
             mismatches = find_mismatches(
@@ -141,28 +153,26 @@ class AttentionGroup:
         """The first token that the chunk's first token attends to."""
         return 0 if self._window is None else max(0, chunk.start - self._window + 1)
 
-    def _take_wrong(self, chunk: Chunk, indices: BlockArray) -> dict[tuple[int, int, str], int]:
+    def _take_wrong(self, chunk: Chunk, indices: BlockArray) -> WrongContent:
         """Forget what was known to be wrong at ``indices`` of the table, and return it."""
-        wrong = chunk.state.wrong
+        wrong = self._wrong(chunk)
         if not wrong:
             return {}
         places = set(indices.tolist())
         keys = [key for key in wrong if key[0] == self.index and key[1] in places]
         return {key: wrong.pop(key) for key in keys}
 
-    def _is_news(
-        self, chunk: Chunk, mismatch: Mismatch, before: dict[tuple[int, int, str], int]
-    ) -> bool:
+    def _is_news(self, chunk: Chunk, mismatch: Mismatch, before: WrongContent) -> bool:
         """Remember what is wrong; False if it was wrong in the same way before."""
         first = mismatch.first_token // self.block_size
         last = mismatch.last_token // self.block_size
         keys = [(self.index, index, mismatch.layer) for index in range(first, last + 1)]
-        chunk.state.wrong.update(dict.fromkeys(keys, mismatch.digest))
+        self._wrong(chunk).update(dict.fromkeys(keys, mismatch.digest))
         return any(before.get(key) != mismatch.digest for key in keys)
 
     def forget_recomputed(self, chunk: Chunk) -> None:
         """Wrong blocks from the chunk on do no harm: the request computes them itself now."""
-        wrong = chunk.state.wrong
+        wrong = self._wrong(chunk)
         mine = [key for key in wrong if key[0] == self.index]
         for key in mine:
             if key[1] * self.block_size >= chunk.start:
@@ -182,7 +192,7 @@ class AttentionGroup:
 
     def _positions(self, chunk: Chunk) -> tuple[BlockArray, BlockArray, Hashes]:
         """Block ids, slots in them, and prefix hashes of a chunk's tokens."""
-        hashes = chunk.tokens.hashes[chunk.start : chunk.end]
+        hashes = chunk.hashes
         ids = self._table(chunk).ids
         if len(hashes) == 1:  # a decode, by far the most frequent case
             index, offset = divmod(chunk.start, self.block_size)
@@ -194,15 +204,24 @@ class AttentionGroup:
         """What a request wrote itself is right; a block stays verified if it was before."""
         table = self._table(chunk)
         first, end = chunk.start // self.block_size, -(-chunk.end // self.block_size)
-        ids, verified = table.ids[first:end], table.verified[first:end]
-        still_right = verified == self._memory.versions[ids]
-        still_right[1:] = True
+        ids = table.ids[first:end]
+        was_seen = table.seen[:, first:end] == self._memory.versions[ids]
+        was_seen[self.reader, 1:] = True
         if chunk.start % self.block_size == 0:
-            still_right[0] = True
+            was_seen[self.reader, 0] = True
         request_id, node = chunk.state.request_id, self._engine.name
         self._memory.wrote(
             ids,
             self._engine.kernel.now_ns,
-            lambda: f"the forward pass of {request_id} on {node}",
+            lambda: f"the {self.what} of {request_id} on {node}",
         )
-        verified[still_right] = self._memory.versions[ids[still_right]]
+        np.copyto(table.seen[:, first:end], self._memory.versions[ids], where=was_seen)
+
+    def settle(self, batch: Batch) -> None:
+        """The drafts have been judged: nobody may read the entries of those that were rejected."""
+        for chunk in batch.chunks:
+            if chunk.num_rejected:
+                first_rejected = chunk.end - chunk.num_rejected
+                self._table(chunk).forget(
+                    self.reader, first_rejected // self.block_size, -(-chunk.end // self.block_size)
+                )

@@ -7,14 +7,13 @@ colocated run, wrong bytes another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec, MambaSpec
 
 from sim.engine.attention import AttentionGroup
-from sim.engine.batch import Batch, Chunk
+from sim.engine.batch import Batch, Chunk, deviation
 from sim.engine.memory import RankMemory
 from sim.engine.recurrent import StateGroup
 from sim.model.content import entry_salts, next_token
@@ -54,13 +53,20 @@ class SyntheticModel:
         entries = {layer: entry_salts(layer, heads) for layer in layers}
         return AttentionGroup(engine, rank, index, spec, entries, self.memory)
 
-    def carry_over(self, batch: Batch) -> list[Callable[[], None]]:
-        """The copies of recurrent states that the device has to do before the pass."""
-        states = (group for group in self.groups if isinstance(group, StateGroup))
-        return [copy for group in states for copy in group.carry_over(batch)]
+    @property
+    def has_states(self) -> bool:
+        """Whether some layers are recurrent."""
+        return any(isinstance(group, StateGroup) for group in self.groups)
+
+    def carry_over(self, batch: Batch) -> None:
+        """Copy recurrent states to the blocks that the pass will write."""
+        for group in self.groups:
+            if isinstance(group, StateGroup):
+                group.carry_over(batch)
 
     def read(self, batch: Batch) -> None:
         """The pass begins: attend to everything before each chunk."""
+        batch.begin()
         for group in self.groups:
             for chunk in batch.chunks:
                 if chunk.state.wrong:
@@ -79,6 +85,9 @@ class SyntheticModel:
         for chunk in batch.chunks:
             if chunk.samples:
                 self._sample(batch, chunk)
+            chunk.state.computed = chunk.end - chunk.num_rejected
+        for group in self.groups:
+            group.settle(batch)
         batch.has_ended = True
         if batch.has_results:
             self._report(batch)
@@ -105,7 +114,7 @@ class SyntheticModel:
         for chunk in chunks:
             state = chunk.state
             if state.wrong:
-                share = state.deviation() * (2 * self.rank + 1)
+                share = deviation(state.wrong) * (2 * self.rank + 1)
                 total = batch.deviations.get(state.request_id, 0) + share
                 batch.deviations[state.request_id] = total % (1 << 64)
 
@@ -124,9 +133,16 @@ class SyntheticModel:
                     probe.wrong_bytes(finding)
 
     def _sample(self, batch: Batch, chunk: Chunk) -> None:
-        state = chunk.state
+        """Generate a token, and as many more as drafts turn out to be what was generated."""
+        state, base = chunk.state, chunk.end - chunk.num_drafts
         wrong = batch.deviations.get(state.request_id, 0)
-        token = next_token(chunk.tokens.prefix_hash(chunk.end), wrong, self.vocab_size)
-        batch.sampled[state.request_id] = token
-        if len(chunk.tokens) == chunk.end:
-            chunk.tokens.append(token)
+        sampled = batch.sampled[state.request_id] = []
+        for number in range(chunk.num_drafts + 1):
+            token = next_token(chunk.prefix_hash(base + number), wrong, self.vocab_size)
+            sampled.append(token)
+            if number == chunk.num_drafts or token != state.drafts[number]:
+                break
+        chunk.num_rejected = chunk.num_drafts + 1 - len(sampled)
+        if len(chunk.tokens) == base:
+            for token in sampled:
+                chunk.tokens.append(token)

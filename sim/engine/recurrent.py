@@ -9,7 +9,6 @@ caching one block spans the whole context, and nothing is ever copied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -62,39 +61,32 @@ class StateGroup:
 
     # ---------------------------------------------------------------- carrying
 
-    def carry_over(self, batch: Batch) -> list[Callable[[], None]]:
-        """The copies to queue before the pass: each moves one request's state to the block that
-        the pass will write."""
-        copies: list[Callable[[], None]] = []
+    def carry_over(self, batch: Batch) -> None:
+        """Before the pass, move each request's state to the block that the pass will write."""
         for chunk in batch.chunks:
             state = chunk.state
             source = state.state_columns.get(self.index, self._column(chunk.start))
             target = self._column(chunk.end)
             state.state_columns[self.index] = target
             if source >= 0 and source != target:
-                copies.append(self._copy(state, source, target))
-        return copies
+                self._copy(state, source, target)
 
-    def _copy(self, state: RequestState, source: int, target: int) -> Callable[[], None]:
+    def _copy(self, state: RequestState, source: int, target: int) -> None:
         table = state.tables[self.index]
-
-        def copy() -> None:
-            source_id, target_id = int(table.ids[source]), int(table.ids[target])
-            was_right = table.verified[source] == self._memory.versions[source_id]
-            for states in self._states.values():
-                states[target_id] = states[source_id]
-            self._memory.wrote(
-                np.array([target_id]),
-                self._engine.kernel.now_ns,
-                lambda: (
-                    f"the state copy from block {source_id} for {state.request_id} "
-                    f"on {self._engine.name}"
-                ),
-            )
-            if was_right:
-                table.verified[target] = self._memory.versions[target_id]
-
-        return copy
+        source_id, target_id = int(table.ids[source]), int(table.ids[target])
+        was_right = table.verified[source] == self._memory.versions[source_id]
+        for states in self._states.values():
+            states[target_id] = states[source_id]
+        self._memory.wrote(
+            np.array([target_id]),
+            self._engine.kernel.now_ns,
+            lambda: (
+                f"the state copy from block {source_id} for {state.request_id} "
+                f"on {self._engine.name}"
+            ),
+        )
+        if was_right:
+            table.verified[target] = self._memory.versions[target_id]
 
     # ---------------------------------------------------------------- reading
 
@@ -159,3 +151,6 @@ class StateGroup:
         )
         for chunk, column, block_id in zip(chunks, columns, block_ids, strict=True):
             self._table(chunk).verified[column] = self._memory.versions[block_id]
+
+    def settle(self, batch: Batch) -> None:
+        """Nothing yet: models with recurrent layers do not speculate."""

@@ -39,9 +39,8 @@ class SampledLater(AsyncModelRunnerOutput):
     def get_output(self) -> ModelRunnerOutput:
         self._done.synchronize()
         sampled = self._batch.sampled
-        names = [chunk.state.request_id for chunk in self._batch.chunks]
         self._output.sampled_token_ids = [
-            [sampled[name]] if name in sampled else [] for name in names
+            list(sampled.get(chunk.state.request_id, ())) for chunk in self._batch.chunks
         ]
         return self._output
 
@@ -138,7 +137,8 @@ class ModelRunner:
                 prompt_tokens=len(new.prompt_token_ids or tokens),
                 tokens=stream,
                 tables=[BlockTable(block_ids) for block_ids in new.block_ids],
-                num_computed=new.num_computed_tokens,
+                computed=new.num_computed_tokens,
+                surely_computed=new.num_computed_tokens,
             )
 
     def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
@@ -151,10 +151,9 @@ class ModelRunner:
             strict=True,
         ):
             state = self._requests[request_id]
-            if num_computed < state.num_computed:
+            if num_computed < state.surely_computed:
                 state.roll_back(num_computed, num_output)
                 self._on_new_stream(state.request_id, state.tokens)
-            state.num_computed = num_computed
             for table, block_ids in zip(state.tables, new_block_ids or (), strict=False):
                 table.extend(block_ids)
 
@@ -170,17 +169,11 @@ class ModelRunner:
     # --------------------------------------------------------------- forward
 
     def _make_batch(self, scheduler_output: SchedulerOutput) -> Batch:
-        chunks = []
-        for request_id, count in scheduler_output.num_scheduled_tokens.items():
-            state = self._requests[request_id]
-            start, end = state.num_computed, state.num_computed + count
-            # A prompt that is not complete yet gives no token. The tokens of a decode may
-            # still be under way on the device, so the stream, not its length now, decides.
-            samples = end >= len(state.tokens)
-            chunks.append(Chunk(state, start, end, samples, state.tokens, state.not_loaded))
-            state.num_computed = end
-            if samples:
-                state.promised = end + 1
+        drafts = scheduler_output.scheduled_spec_decode_tokens
+        chunks = [
+            self._make_chunk(self._requests[request_id], count, len(drafts.get(request_id, ())))
+            for request_id, count in scheduler_output.num_scheduled_tokens.items()
+        ]
         return Batch(
             req_ids=list(scheduler_output.num_scheduled_tokens),
             chunks=chunks,
@@ -188,18 +181,25 @@ class ModelRunner:
             num_tokens=scheduler_output.total_num_scheduled_tokens,
         )
 
+    def _make_chunk(self, state: RequestState, num_tokens: int, num_drafts: int) -> Chunk:
+        taken_back_to, state.taken_back_to = state.taken_back_to, None
+        state.surely_computed += num_tokens - num_drafts
+        if state.surely_computed >= len(state.tokens):
+            state.promised = state.surely_computed + 1
+        return Chunk(state, num_tokens, num_drafts, state.tokens, taken_back_to, state.not_loaded)
+
     def _carry_states(self, batch: Batch) -> None:
         """Queue the copies that move recurrent states to the blocks of this step."""
-        copies = self.model.carry_over(batch)
-        if copies:
+        if self.model.has_states:
             self.stream.enqueue(
                 "state copies",
-                self.times.zero_ns(len(copies)),
-                at_end=lambda: _run_all(copies),
+                self.times.zero_ns(len(batch.chunks)),
+                at_start=batch.begin,
+                at_end=lambda: self.model.carry_over(batch),
             )
 
     def _launch_forward(self, batch: Batch) -> None:
-        sizes = [chunk.end - chunk.start for chunk in batch.chunks]
+        sizes = [chunk.num_tokens for chunk in batch.chunks]
         decodes = sizes.count(1)
         self._forwards += 1
         gate = self._gate_of_step(self._forwards)
@@ -212,8 +212,3 @@ class ModelRunner:
             at_end=lambda: self.model.write_and_sample(batch),
             gate=gate,
         )
-
-
-def _run_all(copies: list[Callable[[], None]]) -> None:
-    for copy in copies:
-        copy()
