@@ -8,7 +8,8 @@ it writes it writes at its end.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from simpy.events import Event
@@ -63,6 +64,17 @@ class Stream:
         self._enqueued = 0
         self._completed = 0
         self._waiters: deque[tuple[int, Event]] = deque()
+        self._submit: Action | None = None
+
+    @contextmanager
+    def holding_back(self, submit: Action) -> Iterator[None]:
+        """Inside, the host may keep back what it has launched; ``submit`` puts it here before
+        anybody sees how far the stream is."""
+        self._submit = submit
+        try:
+            yield
+        finally:
+            self._submit = None
 
     def enqueue(
         self,
@@ -73,6 +85,7 @@ class Stream:
         at_end: Action | None = None,
         gate: Gate | None = None,
     ) -> None:
+        self._flush()
         self._queue.append(_Operation(name, duration_ns, at_start, at_end, gate))
         self._enqueued += 1
         if self._running is None:
@@ -81,6 +94,7 @@ class Stream:
     @property
     def position(self) -> int:
         """How many operations have been enqueued so far; what an event records."""
+        self._flush()
         return self._enqueued
 
     def reached(self, position: int) -> bool:
@@ -95,7 +109,11 @@ class Stream:
         self.kernel.wait(event, what=lambda: f"device stream {self.name}, {self._describe()}")
 
     def synchronize(self) -> None:
-        self.wait_until(self._enqueued)
+        self.wait_until(self.position)
+
+    def _flush(self) -> None:
+        if self._submit is not None:
+            self._submit()
 
     def _describe(self) -> str:
         current = self._running.name if self._running else "idle"

@@ -7,6 +7,7 @@ then the entries of the chunk's own tokens are written.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -64,7 +65,9 @@ class AttentionGroup:
         that it writes for another request of the batch (a prefix hit within one step) can only
         be looked at when it ends.
         """
-        chunks = batch.chunks
+        chunks, layers = batch.chunks, batch.of_piece(self._layers)
+        if not layers:
+            return
         unseen = [self._unseen(chunk) for chunk in chunks]
         written = [self._written_blocks(chunk) for chunk in chunks] if any(map(len, unseen)) else []
         for number, (chunk, indices) in enumerate(zip(chunks, unseen, strict=True)):
@@ -73,7 +76,9 @@ class AttentionGroup:
                 pending = np.isin(self._table(chunk).ids[indices], others)
                 if pending.any():
                     batch.pending.append((chunk, self.index, indices[pending]))
-                    self._take_wrong(chunk, indices[pending])  # it attends to what comes instead
+                    self._take_wrong(
+                        chunk, indices[pending], layers
+                    )  # it attends to what comes instead
                     indices = indices[~pending]
             self._look_at(batch, chunk, indices)
 
@@ -118,15 +123,18 @@ class AttentionGroup:
             return
         ids = self._table(chunk).ids[indices]
         batch.reads.append((chunk.state.request_id, self.index, ids))
-        self._seen(chunk)[indices] = self._memory.versions[ids]
-        batch.findings += self._compare(chunk, indices)
+        if batch.piece is None:  # else other layers of the blocks have not been looked at
+            self._seen(chunk)[indices] = self._memory.versions[ids]
+        batch.findings += self._compare(chunk, indices, batch.of_piece(self._layers))
 
-    def _compare(self, chunk: Chunk, indices: BlockArray) -> list[WrongBytes]:
+    def _compare(
+        self, chunk: Chunk, indices: BlockArray, layers: Mapping[str, EntrySalts]
+    ) -> list[WrongBytes]:
         """Compare the blocks at ``indices`` of the table, up to the chunk."""
-        state, before = chunk.state, self._take_wrong(chunk, indices)
+        state, before = chunk.state, self._take_wrong(chunk, indices, layers)
         hashes = self._expected(chunk)
         findings: list[WrongBytes] = []
-        for layer, salts in self._layers.items():
+        for layer, salts in layers.items():
             mismatches = find_mismatches(
                 self._slots[layer],
                 salts,
@@ -153,13 +161,17 @@ class AttentionGroup:
         """The first token that the chunk's first token attends to."""
         return 0 if self._window is None else max(0, chunk.start - self._window + 1)
 
-    def _take_wrong(self, chunk: Chunk, indices: BlockArray) -> WrongContent:
+    def _take_wrong(
+        self, chunk: Chunk, indices: BlockArray, layers: Mapping[str, EntrySalts]
+    ) -> WrongContent:
         """Forget what was known to be wrong at ``indices`` of the table, and return it."""
         wrong = self._wrong(chunk)
         if not wrong:
             return {}
         places = set(indices.tolist())
-        keys = [key for key in wrong if key[0] == self.index and key[1] in places]
+        keys = [
+            key for key in wrong if key[0] == self.index and key[1] in places and key[2] in layers
+        ]
         return {key: wrong.pop(key) for key in keys}
 
     def _is_news(self, chunk: Chunk, mismatch: Mismatch, before: WrongContent) -> bool:
@@ -182,9 +194,12 @@ class AttentionGroup:
 
     def write(self, batch: Batch) -> None:
         """Write the entries of the whole batch, one scatter per layer, as the kernel does it."""
+        layers = batch.of_piece(self._layers)
+        if not layers:
+            return
         columns = zip(*(self._positions(chunk) for chunk in batch.chunks), strict=True)
         block_ids, offsets, hashes = (np.concatenate(column) for column in columns)
-        for layer, salts in self._layers.items():
+        for layer, salts in layers.items():
             slots = self._slots[layer]
             slots[block_ids, offsets] = entry_bytes(hashes, salts, slots.shape[-1])
         for chunk in batch.chunks:

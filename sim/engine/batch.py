@@ -6,8 +6,9 @@ begins is decided on the device, when the pass before it is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ TARGET, DRAFTER = 0, 1
 """The two that read a block table's blocks: the model, and the drafter that speculates for it."""
 WrongContent = dict[tuple[int, int, str], int]
 """(group, index of the block in the table, layer) to a digest of the wrong content found there."""
+_Value = TypeVar("_Value")
 
 
 class BlockTable:
@@ -212,7 +214,11 @@ class Batch:
     pending: list[tuple[Chunk, int, npt.NDArray[np.int64]]] = field(default_factory=list)
     """Chunk, group and places in the block table that can be looked at only after the writes."""
     sampled: dict[str, list[int]] = field(default_factory=dict)
+    piece: Sequence[str] | None = None
+    """The layers of the piece of the pass that runs; None when it is the whole pass."""
     has_begun: bool = False
+    has_read: bool = False
+    """Whether the first piece has begun."""
 
     def begin(self) -> None:
         """The device comes to the step; whichever of its operations is the first."""
@@ -220,6 +226,12 @@ class Batch:
             self.has_begun = True
             for chunk in self.chunks:
                 chunk.begin()
+
+    def of_piece(self, layers: Mapping[str, _Value]) -> Mapping[str, _Value]:
+        """Those of ``layers`` that run now."""
+        if self.piece is None:
+            return layers
+        return {layer: layers[layer] for layer in self.piece if layer in layers}
 
     def loads_failed(self, block_ids: Iterable[int]) -> None:
         """The connector reports blocks as not loaded in this step."""

@@ -7,6 +7,7 @@ colocated run, wrong bytes another one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,20 +65,32 @@ class SyntheticModel:
             if isinstance(group, StateGroup):
                 group.carry_over(batch)
 
-    def read(self, batch: Batch) -> None:
-        """The pass begins: attend to everything before each chunk."""
+    def read(self, batch: Batch, piece: Sequence[str] | None) -> None:
+        """A piece of the pass begins: its layers attend to everything before each chunk."""
         batch.begin()
+        batch.piece = piece
         for group in self.groups:
             for chunk in batch.chunks:
-                if chunk.state.wrong:
+                if chunk.state.wrong and not batch.has_read:
                     group.forget_recomputed(chunk)
             group.read(batch)
+        batch.has_read = True
+
+    def read_last(self, batch: Batch, piece: Sequence[str] | None) -> None:
+        """The last piece begins, or the whole pass."""
+        self.read(batch, piece)
         self._share_deviations(batch, batch.chunks)
 
-    def write_and_sample(self, batch: Batch) -> None:
-        """The pass ends: its entries are there, and tokens where a chunk ends the input."""
+    def write(self, batch: Batch, piece: Sequence[str] | None) -> None:
+        """A piece of the pass ends: the entries of its layers are there."""
+        batch.piece = piece
         for group in self.groups:
             group.write(batch)
+
+    def write_and_sample(self, batch: Batch, piece: Sequence[str] | None) -> None:
+        """The pass ends: all entries are there, and tokens where a chunk ends the input."""
+        self.write(batch, piece)
+        batch.piece = None
         if batch.pending:
             for group in self.groups:
                 group.read_pending(batch)

@@ -9,6 +9,7 @@ caching one block spans the whole context, and nothing is ever copied.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -46,6 +47,7 @@ class StateGroup:
         self.block_size: int = spec.block_size
         self._engine = engine
         self._layers = layers
+        self._last_layer = list(layers)[-1]
         self._states = {layer: memory.caches.states(layer) for layer in layers}
         self._memory = memory
         self._reporter = WrongBytesReporter(engine, rank, memory)
@@ -92,6 +94,9 @@ class StateGroup:
 
     def read(self, batch: Batch) -> None:
         """Take up the state that each chunk continues from."""
+        layers = batch.of_piece(self._layers)
+        if not layers:
+            return
         for chunk in batch.chunks:
             if chunk.start == 0:
                 continue
@@ -100,14 +105,22 @@ class StateGroup:
             version = self._memory.versions[block_id]
             if table.verified[column] == version and not self._check_everything:
                 continue
-            table.verified[column] = version
+            if batch.piece is None:  # else other layers have not been looked at
+                table.verified[column] = version
             batch.reads.append((chunk.state.request_id, self.index, np.array([block_id])))
-            self._compare(batch, chunk, column, block_id)
+            self._compare(batch, chunk, column, block_id, layers)
 
-    def _compare(self, batch: Batch, chunk: Chunk, column: int, block_id: int) -> None:
+    def _compare(
+        self,
+        batch: Batch,
+        chunk: Chunk,
+        column: int,
+        block_id: int,
+        layers: Mapping[str, StateSalts],
+    ) -> None:
         state = chunk.state
         hashes = chunk.tokens.hashes[chunk.start - 1 : chunk.start]
-        for layer, salts in self._layers.items():
+        for layer, salts in layers.items():
             states = self._states[layer]
             for mismatch in find_state_mismatches(states, salts, [block_id], hashes):
                 key = (self.index, column, layer)
@@ -134,6 +147,9 @@ class StateGroup:
 
     def write(self, batch: Batch) -> None:
         """Write the state after each chunk, for the whole batch at once."""
+        layers = batch.of_piece(self._layers)
+        if not layers:
+            return
         chunks = batch.chunks
         columns = [self._column(chunk.end) for chunk in chunks]
         block_ids = np.array(
@@ -142,13 +158,15 @@ class StateGroup:
         hashes = np.array(
             [chunk.tokens.prefix_hash(chunk.end) for chunk in chunks], dtype=np.uint64
         )
-        for layer, salts in self._layers.items():
+        for layer, salts in layers.items():
             self._states[layer][block_ids] = state_bytes(hashes, salts)
         names = ", ".join(chunk.state.request_id for chunk in chunks)
         node = self._engine.name
         self._memory.wrote(
             block_ids, self._engine.kernel.now_ns, lambda: f"the forward pass of {names} on {node}"
         )
+        if self._last_layer not in layers:
+            return  # the next piece has yet to look at its layers
         for chunk, column, block_id in zip(chunks, columns, block_ids, strict=True):
             self._table(chunk).verified[column] = self._memory.versions[block_id]
 

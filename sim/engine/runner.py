@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from vllm.distributed.kv_transfer import has_kv_transfer_group
 from vllm.forward_context import set_forward_context
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput, KVConnectorOutput, ModelRunnerOutput
@@ -19,6 +20,8 @@ from vllm.v1.outputs import AsyncModelRunnerOutput, KVConnectorOutput, ModelRunn
 from sim.device import DeviceEvent, Gate, Stream
 from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
 from sim.engine.forward import SyntheticModel
+from sim.engine.forward_context import ForwardContexts
+from sim.engine.forward_pass import ForwardPass
 from sim.engine.timing import StepTimes
 from sim.kernel import Kernel
 from sim.model.token_stream import TokenStream
@@ -58,6 +61,7 @@ class ModelRunner:
         model: SyntheticModel,
         stream: Stream,
         kv_connector: Any,
+        contexts: ForwardContexts,
         times: StepTimes,
         gate_of_step: GateOfStep,
         on_connector_output: OnConnectorOutput,
@@ -68,6 +72,7 @@ class ModelRunner:
         self.model = model
         self.stream = stream
         self.kv_connector = kv_connector
+        self.contexts = contexts
         self.times = times
         self._gate_of_step = gate_of_step
         self._on_connector_output = on_connector_output
@@ -91,7 +96,10 @@ class ModelRunner:
         self.kernel.sleep(self.times.host_ns)
         batch = self._make_batch(scheduler_output)
         self._carry_states(batch)
-        with set_forward_context(None, self.vllm_config, num_tokens=batch.num_tokens):
+        metadata, slots = self.contexts.of(batch)
+        with set_forward_context(
+            metadata, self.vllm_config, num_tokens=batch.num_tokens, slot_mapping=slots
+        ):
             self.kv_connector.pre_forward(scheduler_output, batch)
             self._launch_forward(batch)
         self.kv_connector.finish_forward()
@@ -205,10 +213,7 @@ class ModelRunner:
         gate = self._gate_of_step(self._forwards)
         if gate is not None:
             batch.deviations = gate.shared
-        self.stream.enqueue(
-            "forward",
-            self.times.forward_ns(sum(sizes) - decodes, decodes),
-            at_start=lambda: self.model.read(batch),
-            at_end=lambda: self.model.write_and_sample(batch),
-            gate=gate,
-        )
+        duration_ns = self.times.forward_ns(sum(sizes) - decodes, decodes)
+        layers = self.contexts.layers
+        forward_pass = ForwardPass(self.stream, self.model, batch, layers, duration_ns, gate)
+        forward_pass.run_hooked(self.contexts.hooked if has_kv_transfer_group() else ())

@@ -21,7 +21,9 @@ from vllm.v1.outputs import ModelRunnerOutput
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from sim.device import Stream
+from sim.engine.device_tensor import DeviceTensor
 from sim.engine.forward import SyntheticModel
+from sim.engine.forward_context import ForwardContexts
 from sim.engine.memory import RankMemory
 from sim.engine.runner import ModelRunner, SampledLater
 from sim.guest.process import GuestProcess
@@ -80,8 +82,13 @@ class Worker:
             )
             self.memory = RankMemory(caches, config.num_blocks)
             self.engine.watch_memory(self)
+            views = {
+                name: DeviceTensor.on(self.stream, view) for name, view in caches.views.items()
+            }
             hooks = self.guest.load(HOOKS_MODULE)
-            kv_connector = hooks.get_kv_connector(self.vllm_config, caches.views)
+            kv_connector = hooks.get_kv_connector(self.vllm_config, views)
+        contexts = ForwardContexts(self.stream, config, views)
+        self.vllm_config.compilation_config.static_forward_context = contexts.no_compile_layers
         model = SyntheticModel(self.engine, self.rank, config, self.memory)
         self.runner = ModelRunner(
             self.engine.kernel,
@@ -89,6 +96,7 @@ class Worker:
             model,
             self.stream,
             kv_connector,
+            contexts,
             self.engine.options.step_times,
             self.engine.gate_of_step,
             partial(self.engine.connector_reported, self.rank),

@@ -1,0 +1,90 @@
+"""Cache tensors as connectors see them: what they do with the bytes is ordered on the stream.
+
+On hardware a copy from or into a cache is queued on the device's stream, behind the kernels that
+were launched before. Here the caller waits until the stream is that far and then does it at once.
+Looking at shapes, strides and addresses, and making views, waits for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from sim.device import Stream
+
+_LOOKS = frozenset(
+    (
+        "__get__",  # every property: shape, dtype, device, ...
+        "__len__",
+        "data_ptr",
+        "dim",
+        "element_size",
+        "is_contiguous",
+        "nelement",
+        "numel",
+        "size",
+        "storage_offset",
+        "stride",
+        "untyped_storage",
+    )
+)
+_COPIES_TO_HOST = frozenset(("cpu", "numpy", "tolist", "item"))
+
+
+class DeviceTensor(torch.Tensor):
+    """A view of a rank's caches, and whatever is a view of it in turn."""
+
+    stream: Stream
+
+    @classmethod
+    def on(cls, stream: Stream, tensor: torch.Tensor) -> DeviceTensor:
+        """``tensor`` itself, as a connector sees it."""
+        view: DeviceTensor = tensor.as_subclass(cls)
+        view.stream = stream
+        return view
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        """Every operation on such a tensor comes by here."""
+        kwargs = kwargs or {}
+        with torch._C.DisableTorchFunctionSubclass():
+            name = func.__name__
+            if name in _LOOKS:
+                return func(*args, **kwargs)
+            source = next(a for a in (*args, *kwargs.values()) if isinstance(a, DeviceTensor))
+            if _changes_its_argument(name):
+                source.stream.synchronize()
+                return func(*args, **kwargs)
+            if name in _COPIES_TO_HOST:
+                source.stream.synchronize()
+                return func(source.clone(), *args[1:], **kwargs)
+            result = func(*args, **kwargs)
+            if _shares_memory(result, source):
+                return _map(result, lambda view: cls.on(source.stream, view))
+            source.stream.synchronize()
+            return func(*args, **kwargs)
+
+
+def _changes_its_argument(name: str) -> bool:
+    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
+def _shares_memory(result: Any, source: torch.Tensor) -> bool:
+    first = result[0] if isinstance(result, (tuple, list)) and result else result
+    if not isinstance(first, torch.Tensor):
+        return False
+    return bool(first.untyped_storage().data_ptr() == source.untyped_storage().data_ptr())
+
+
+def _map(result: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    if isinstance(result, torch.Tensor):
+        return change(result)
+    return type(result)(map(change, result))
