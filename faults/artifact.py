@@ -18,7 +18,7 @@ import msgspec
 from sim.errors import UsageError
 from sim.identity import versions
 from sim.oracles import Violation
-from sim.run import RunResult
+from sim.outcome import RunResult
 from sim.scenario import Scenario, dumps, load
 
 SCHEMA_VERSION: Final = 1

@@ -33,9 +33,13 @@ def main() -> int:
     logs.configure()
     console = Console()
     console.print("faultlab demo: loading vLLM (its scheduler and connector run for real) ...")
-    from faults.demo_acts import ACTS  # noqa: PLC0415
+    try:
+        from faults.demo_acts import ACTS  # noqa: PLC0415
 
-    return show(ACTS, console)
+        return show(ACTS, console)
+    except KeyboardInterrupt:
+        print("faultlab demo: interrupted", file=sys.stderr)
+        return 130
 
 
 def show(acts: Sequence[Act], console: Console) -> int:

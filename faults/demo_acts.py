@@ -9,11 +9,10 @@ import msgspec
 from rich.console import Console
 
 from faults.cli.options import find_scenario
-from faults.cli.progress import run_progress
 from faults.cli.run import save_unasked
 from faults.cli.run_summary import render_run
+from faults.cli.simulate import simulate
 from sim.outcome import Outcome
-from sim.run import run
 from sim.scenario import GeneratedWorkload, Scenario
 
 _LATE = "late-hand-off"
@@ -33,8 +32,7 @@ class Act:
     def play(self, console: Console) -> str | None:
         """Run it and show what came of it; the objection to it, or None."""
         scenario = self.scenario()
-        with run_progress() as prepare:
-            result = run(scenario, prepare=prepare)
+        result = simulate(scenario)
         saved = None if result.outcome.passed else save_unasked(scenario, result)
         render_run(console, scenario, result, saved)
         return self.objection(result.outcome)

@@ -36,6 +36,12 @@ class FindingGroup:
         more = f" ({self.count - 1} more like this)" if self.count > 1 else ""
         return first.detail + more
 
+    @property
+    def traceback(self) -> list[str]:
+        """What the exception behind the first finding came through, innermost first, if any."""
+        lines: list[str] = self.violations[0].evidence.get("traceback", [])
+        return lines
+
 
 def group(violations: Iterable[Violation]) -> list[FindingGroup]:
     """The violations in groups, in order of each group's first."""

@@ -14,7 +14,7 @@ import msgspec
 from faults.artifact import EVENTS_FILE, Artifact, read_events
 from sim.identity import differences
 from sim.kernel.log import Record
-from sim.run import RunResult
+from sim.outcome import RunResult
 
 _GONE = {"kind": "nothing more"}
 

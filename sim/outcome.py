@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import msgspec
 
+from sim.kernel.log import EventLog
 from sim.oracles import Violation
 from sim.workload.summary import WorkloadSummary
 
@@ -39,3 +41,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     def signature(self) -> list[str]:
         """What failed, without times and ids: equal signatures are the same kind of failure."""
         return sorted({violation.oracle for violation in self.violations})
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """An outcome with the full record behind it."""
+
+    outcome: Outcome
+    log: EventLog
+    guest_digest: str

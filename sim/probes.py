@@ -6,7 +6,7 @@ story to people; probes get the live objects, because a million versions of bloc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +52,13 @@ class Probe:
     def engine_started(self, engine: Any) -> None:
         """``engine`` (sim.engine.Engine) is up; after a restart this comes again."""
 
-    def engine_died(self, node: str, reason: str, *, injected: bool) -> None:
-        """The engine loop ended: by an exception of its own, or because it was crashed."""
+    def engine_died(
+        self, node: str, reason: str, *, injected: bool, traceback: Sequence[str]
+    ) -> None:
+        """The engine loop ended: by an exception of its own, or because it was crashed.
+
+        ``traceback`` is what the exception came through, innermost first (sim.kernel.frames).
+        """
 
     def blocks_held(self, node: str, request_id: str, group: int, block_ids: list[int]) -> None:
         """The scheduler added blocks to what ``request_id`` holds in a KV cache group."""

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import gc
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Protocol
 
 import msgspec
 
 from sim.errors import UsageError
+from sim.outcome import RunResult
 from sim.probes import Probe
 from sim.router.options import RouterOptions
 from sim.scenario import InlineRequest, InlineWorkload, Scenario
 from sim.stopwatch import wall_clock
-from sim.testbed import RunResult, TestBed
+from sim.testbed import TestBed
 from sim.workload import Segment
 
 __all__ = ["Prepare", "RunResult", "TestBed", "rehearse", "run"]
+
+
+class Watch(Protocol):
+    """Somebody who looks on while a world runs and changes nothing: progress, a watchdog."""
+
+    def __call__(self, bed: TestBed) -> AbstractContextManager[None]: ...
 
 
 class Prepare(Protocol):
@@ -27,14 +34,19 @@ class Prepare(Protocol):
 
 
 def run(
-    scenario: Scenario, *, prepare: Prepare | None = None, probe: Probe | None = None
+    scenario: Scenario,
+    *,
+    prepare: Prepare | None = None,
+    probe: Probe | None = None,
+    watch: Watch | None = None,
 ) -> RunResult:
     """Run ``scenario`` once.
 
     Args:
         scenario: the run as data.
         prepare: called before the engines start, to bring along what breaks things.
-        probe: one more observer, for progress.
+        probe: one more observer.
+        watch: entered around the run, and around the rehearsal before it.
 
     Raises:
         UsageError: the scenario does not fit the model, an engine refuses to start with it, or
@@ -42,8 +54,8 @@ def run(
         TestbedError: the testbed itself failed.
     """
     _require_hash_seed()
-    rehearse(scenario)
-    result = _run(scenario, prepare, probe)
+    rehearse(scenario, watch)
+    result = _run(scenario, prepare, probe, watch)
     gc.collect()  # a world is full of cycles, and worlds would pile up until Python saw to it
     return result
 
@@ -57,22 +69,28 @@ def _require_hash_seed() -> None:
         )
 
 
-def _run(scenario: Scenario, prepare: Prepare | None, probe: Probe | None) -> RunResult:
+def _run(
+    scenario: Scenario, prepare: Prepare | None, probe: Probe | None, watch: Watch | None
+) -> RunResult:
     begin = wall_clock()
     bed = TestBed(scenario)
     if probe is not None:
         bed.world.probes.add(probe)
-    with bed.world.running():
+    with _watched(bed, watch), bed.world.running():
         if prepare is not None:
             prepare(bed)
         bed.serve()
         return bed.result(wall_clock() - begin)
 
 
+def _watched(bed: TestBed, watch: Watch | None) -> AbstractContextManager[None]:
+    return nullcontext() if watch is None else watch(bed)
+
+
 _REHEARSED: set[tuple[object, ...]] = set()  # in this interpreter: a cache, never state
 
 
-def rehearse(scenario: Scenario) -> None:
+def rehearse(scenario: Scenario, watch: Watch | None = None) -> None:
     """Serve one small request in a world that is thrown away, once per kind of engine.
 
     vLLM imports many modules when it first needs them, and fills caches. That happens once in
@@ -95,8 +113,8 @@ def rehearse(scenario: Scenario) -> None:
         scenario, workload=small, router=RouterOptions(), perturb=False, quiet_phase_s=0.0
     )
     bed = TestBed(rehearsal)
-    with bed.world.running(), suppress(UsageError):  # the run itself will say what is wrong
-        bed.serve()
+    with _watched(bed, watch), bed.world.running(), suppress(UsageError):
+        bed.serve()  # what is refused here the run itself will say
     del bed
     # What is left stays for good, and need not be gone through again after each run.
     gc.collect()

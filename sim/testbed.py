@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,15 +19,22 @@ import numpy as np
 from sim.engine.connectors import ConnectorSetup, get_connector
 from sim.engine.engine import Engine
 from sim.engine.owners import HashOwners
+from sim.engine.refusals import refusal
 from sim.errors import DeadlockError, UsageError
-from sim.kernel import EventLog, Seed
+from sim.kernel import Seed
 from sim.model.presets import get_preset
 from sim.model.reference import continuation
 from sim.oracles import BlockHistory, Findings, Oracle, OracleContext, RunFacts, watch
-from sim.outcome import Outcome
+from sim.outcome import Outcome, RunResult
 from sim.probes import Probe
 from sim.router.router import Router
-from sim.scenario import Scenario, default_num_blocks, longest_request, workload_of
+from sim.scenario import (
+    Scenario,
+    check_memory,
+    default_num_blocks,
+    longest_request,
+    workload_of,
+)
 from sim.scenario.workloads import EPILOGUE
 from sim.units import MS, SECOND, US, ns_to_seconds, seconds_to_ns
 from sim.workload import RequestSpec, Segment, describe, prompt_token_ids
@@ -38,15 +44,6 @@ _HANDSHAKE_PORT, _NOTIFY_PORT = 6301, 61005
 _AT_REST_POLL_NS = 100 * MS
 _START_UP_LIMIT_NS = 600 * SECOND
 _EPILOGUE_CONTENT = -(1 << 40)  # a content id that no workload uses
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """An outcome with the full record behind it."""
-
-    outcome: Outcome
-    log: EventLog
-    guest_digest: str
 
 
 class TestBed:
@@ -106,8 +103,8 @@ class TestBed:
         self.world.sources.require_overlay_in_use()
 
     def _refused(self, engine: Engine) -> UsageError:
-        for name, error in self.world.engine_errors:
-            return UsageError(f"engine {name} refused to start: {type(error).__name__}: {error}")
+        for failed, error in self.world.engine_errors:
+            return refusal(failed, error)
         return UsageError(f"engine {engine.name} did not start within ten virtual minutes")
 
     def _quiet_phase(self) -> None:
@@ -215,6 +212,7 @@ class TestBed:
                 num_groups=preset.num_groups,
             ),
         )
+        check_memory(num_blocks, block_size, bytes_per_token, preset.num_groups)
         return Engine(
             self.world,
             node,

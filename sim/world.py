@@ -76,7 +76,7 @@ class World:
         self._globals = SharedGlobals()
         self._guests: list[GuestProcess] = []
         self._rendezvous: dict[tuple[str, int], Rendezvous] = {}
-        self.engine_errors: list[tuple[str, BaseException]] = []
+        self.engine_errors: list[tuple[Engine, BaseException]] = []
         self.kernel.on_switch(self._globals.switch_to)
 
     @contextmanager
@@ -123,7 +123,7 @@ class World:
 
     def engine_failed(self, engine: Engine, error: BaseException) -> None:
         """Keep the exception that ended an engine, for the report."""
-        self.engine_errors.append((engine.name, error))
+        self.engine_errors.append((engine, error))
 
     def _run_side_program(self, program: SideProgram) -> None:
         parent: GuestProcess = program.parent.resources["guest"]

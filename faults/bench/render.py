@@ -8,8 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from faults.bench.scenarios import GROWTH, IDLE, STANDARD, TRACE
-from faults.bench.table import KERNEL
+from faults.bench.scenarios import GROWTH, IDLE, KERNEL, STANDARD, TRACE
 
 Row = tuple[str, str]
 
@@ -26,6 +25,8 @@ def render(document: Mapping[str, Any], console: Console) -> None:
             table.add_row("" if number else name, figure, value)
         table.add_section()
     console.print(table)
+    for name, reason in document["left_out"].items():
+        console.print(f"{name} is left out: {reason}", markup=False, highlight=False)
     if STANDARD in sections:
         _render_profile(sections[STANDARD]["profile"], console)
     console.print(

@@ -9,6 +9,8 @@ import msgspec
 from sim.scenario import Scenario, load
 
 STANDARD, GROWTH, IDLE, TRACE = "standard-fault-free", "growth", "idle", "trace-100"
+KERNEL = "kernel"
+SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, TRACE)
 
 _DIRECTORY = Path(__file__).parent
 

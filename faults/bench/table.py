@@ -17,6 +17,7 @@ from faults.bench.profile import shares
 from faults.bench.scenarios import (
     GROWTH,
     IDLE,
+    KERNEL,
     STANDARD,
     TRACE,
     fixed_scenario,
@@ -26,9 +27,6 @@ from faults.bench.scenarios import (
 from faults.machine import probe
 from sim.router.options import RouterOptions
 from sim.scenario import Scenario
-
-KERNEL = "kernel"
-SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, TRACE)
 
 
 @dataclass(frozen=True)

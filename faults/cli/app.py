@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import sys
 
+from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE, ending_on_interrupt
 from faults.cli.reexec import ReexecError, settle_process
 
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     try:
-        settle_process()
+        with ending_on_interrupt():
+            settle_process()
+            # Late on purpose: a process that is about to be replaced should not load the
+            # commands, and vLLM reads its environment when it is imported.
+            from faults.cli.dispatch import run  # noqa: PLC0415
+
+        return run(sys.argv[1:])
     except ReexecError as error:
         print(f"faultlab: error: {error}", file=sys.stderr)
         return 2
-    # Late on purpose: a process that is about to be replaced should not load the commands, and
-    # vLLM reads its environment when it is imported.
-    from faults.cli.dispatch import run  # noqa: PLC0415
-
-    return run(sys.argv[1:])
+    except KeyboardInterrupt:
+        print(INTERRUPTED_MESSAGE, file=sys.stderr)
+        return INTERRUPTED

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from faults.bench.render import render
-from faults.bench.scenarios import TRACE
-from faults.bench.table import SECTIONS, Effort, measured, where_and_when
+from faults.bench.scenarios import SECTIONS, TRACE
+from faults.cli.loading import loading
 from faults.cli.outcome import JsonFlag, Outcome
 from sim.errors import UsageError
 
@@ -54,12 +54,17 @@ def command(
       faultlab bench growth --full
       faultlab bench trace-100 --trace conversation.jsonl
     """
+    trace = trace or _trace_of_environment()
+    names = _chosen(sections or [], has_trace=trace is not None)
+    with loading():
+        from faults.bench.table import Effort, measured, where_and_when  # noqa: PLC0415
+
     growth = (100, 1_000, 10_000) if full else (100, 1_000)
-    effort = Effort(runs=runs, events=events, growth=growth, trace=trace or _trace_of_environment())
-    names = _chosen(sections or [], has_trace=effort.trace is not None)
+    effort = Effort(runs=runs, events=events, growth=growth, trace=trace)
     document = {
         "machine": where_and_when(),
         "sections": {name: measured(name, effort) for name in _with_progress(names)},
+        "left_out": _left_out(sections or [], names),
     }
     return Outcome(document, partial(render, document))
 
@@ -78,6 +83,13 @@ def _chosen(given: list[str], *, has_trace: bool) -> list[str]:
     if given:
         return [name for name in SECTIONS if name in given]
     return [name for name in SECTIONS if name != TRACE or has_trace]
+
+
+def _left_out(given: list[str], names: list[str]) -> dict[str, str]:
+    """Which sections of the table are missing though nobody chose others, and why."""
+    if given or TRACE in names:
+        return {}
+    return {TRACE: f"no trace: give --trace, or set FAULTLAB_TRACES to where {_TRACE_FILE} is"}
 
 
 def _with_progress(names: list[str]) -> Iterable[str]:

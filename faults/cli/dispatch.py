@@ -21,6 +21,7 @@ from typer.exceptions import TyperException
 
 from faults.cli import logs
 from faults.cli.commands import COMMANDS, Command
+from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE
 from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome
 from sim.errors import TestbedError, UsageError
 
@@ -33,6 +34,8 @@ def run(arguments: Sequence[str]) -> int:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             result = _build(arguments)(list(arguments) or ["--help"], standalone_mode=False)
         if not isinstance(result, Outcome):  # --help and the like have printed already
+            if result == INTERRUPTED:
+                print(INTERRUPTED_MESSAGE, file=sys.stderr)
             return int(result or ExitCode.OK)
         _print_outcome(result, stdout, as_json)
         return int(result.exit_code)

@@ -8,15 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from sim.probes import Probe, StepTimes
-from sim.run import TestBed
 from sim.stopwatch import wall_clock
 from sim.units import ns_to_seconds
+
+if TYPE_CHECKING:
+    from sim.testbed import TestBed
 
 _APPEARS_AFTER_S = 2.0
 _REDRAWN_EVERY_S = 0.1
@@ -73,13 +75,14 @@ class RunProgress(Probe):
 
 
 @contextmanager
-def run_progress() -> Iterator[Any]:
-    """A ``prepare`` for ``sim.run.run`` that shows progress, or None if nobody would see it."""
+def progress(bed: TestBed) -> Iterator[None]:
+    """Show how far ``bed`` is, if there is somebody to see it."""
     if not sys.stderr.isatty():
-        yield None
+        yield
         return
-    progress = RunProgress(Console(stderr=True))
+    shown = RunProgress(Console(stderr=True))
+    shown.watch(bed)
     try:
-        yield progress.watch
+        yield
     finally:
-        progress.close()
+        shown.close()

@@ -13,11 +13,11 @@ from rich.console import Console
 from faults import artifact
 from faults.artifact import Artifact
 from faults.cli.outcome import CannotRunError, ExitCode, JsonFlag, Outcome
-from faults.cli.progress import run_progress
 from faults.cli.run_summary import print_plain, render_run
+from faults.cli.simulate import simulate
 from faults.replay import Comparison, ReplayStatus, compare
 from sim.errors import UsageError
-from sim.run import RunResult, run
+from sim.outcome import RunResult
 from sim.scenario import Scenario, with_settings
 
 EXIT_CODES = {
@@ -60,8 +60,7 @@ def command(
         scenario, recorded = artifact.read(directory)
         if overlay is not None:
             scenario = with_settings(scenario, {"overlay": f"'{overlay.resolve()}'"})
-        with run_progress() as prepare:
-            result = run(scenario, prepare=prepare)
+        result = simulate(scenario)
     except UsageError as error:
         raise CannotRunError(str(error)) from error
     comparison = compare(recorded, result, directory)

@@ -14,10 +14,10 @@ import typer
 from faults import artifact
 from faults.cli.options import RunOptions, build_scenario
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
-from faults.cli.progress import run_progress
 from faults.cli.run_summary import render_run, replay_line
+from faults.cli.simulate import simulate
 from sim.errors import UsageError
-from sim.run import RunResult, run
+from sim.outcome import RunResult
 from sim.scenario import Scenario
 
 ScenarioArgument = Annotated[
@@ -119,8 +119,7 @@ def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) ->
         raise UsageError("--force: overwrites what --out names, and there is no --out")
     if out is not None:
         artifact.check_vacant(out, force=force)
-    with run_progress() as prepare:
-        result = run(scenario, prepare=prepare)
+    result = simulate(scenario)
     saved = _save(scenario, result, out, force=force)
     if as_json and saved is not None:
         structlog.get_logger().warning(f"replay with: {replay_line(saved)}")

@@ -11,14 +11,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from faults.grouping import group
+from faults.grouping import FindingGroup, group
 from faults.story import Moment, tell
-from sim.outcome import Outcome
-from sim.run import RunResult
+from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
 from sim.units import ns_to_seconds
 
 _SHOWN_PER_ORACLE = 3
+_SHOWN_OF_TRACEBACK = 8
 
 
 def render_run(console: Console, scenario: Scenario, result: RunResult, saved: Path | None) -> None:
@@ -91,15 +91,17 @@ def _render_facts(console: Console, scenario: Scenario, outcome: Outcome) -> Non
 
 
 def _render_violations(console: Console, outcome: Outcome) -> None:
-    by_oracle: dict[str, list[str]] = {}
+    by_oracle: dict[str, list[FindingGroup]] = {}
     for finding in group(outcome.violations):
-        by_oracle.setdefault(finding.oracle, []).append(finding.sentence)
-    for oracle, sentences in by_oracle.items():
+        by_oracle.setdefault(finding.oracle, []).append(finding)
+    for oracle, findings in by_oracle.items():
         console.print(f"\n[bold red]{oracle}[/]")
-        for sentence in sentences[:_SHOWN_PER_ORACLE]:
-            console.print(Padding(Text(sentence), (0, 0, 0, 2)))
-        if len(sentences) > _SHOWN_PER_ORACLE:
-            print_plain(console, f"  and {len(sentences) - _SHOWN_PER_ORACLE} more like these")
+        for finding in findings[:_SHOWN_PER_ORACLE]:
+            console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
+            for line in finding.traceback[:_SHOWN_OF_TRACEBACK]:
+                console.print(Padding(Text(line, "dim"), (0, 0, 0, 4)))
+        if len(findings) > _SHOWN_PER_ORACLE:
+            print_plain(console, f"  and {len(findings) - _SHOWN_PER_ORACLE} more like these")
 
 
 def _render_story(console: Console, moments: Sequence[Moment]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sim.errors import UsageError
 from sim.guest.process import GuestProcess
+from sim.hints import nearest
 
 _V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
 _SHARED_OF_V1 = ("base", "metrics")  # what vLLM's shared code tests for with isinstance
@@ -57,10 +58,18 @@ def get_connector(name: str) -> ConnectorKind:
     module, colon, class_name = name.partition(":")
     if not colon or not module or not class_name:
         raise UsageError(
-            f"unknown connector {name!r}; known are {', '.join(sorted(CONNECTORS))}, "
-            "and any other is given as package.module:Class"
+            f"unknown connector {name!r}{_meant(name)}; known are "
+            f"{', '.join(sorted(CONNECTORS))}, and any other is given as package.module:Class"
         )
     return ConnectorKind(name, "given on the command line", module, class_name, _roots_of(module))
+
+
+def _meant(name: str) -> str:
+    """A hint at a known name, or at the colon before the class."""
+    if hint := nearest(name, CONNECTORS):
+        return hint
+    module, dot, class_name = name.strip(":").rpartition(".")
+    return f" (did you mean {f'{module}:{class_name}'!r}?)" if dot else ""
 
 
 def _roots_of(module: str) -> tuple[str, ...]:
@@ -116,6 +125,16 @@ class ConnectorSetup:
         return SideChannel(
             str(settings["host_ip"]), int(settings["handshake_port"]), int(settings["notify_port"])
         )
+
+    def load(self, guest: GuestProcess) -> None:
+        """Execute the process's copy of the module; UsageError when the class is not in it."""
+        module, name = guest.load(self.kind.module), self.kind.class_name
+        if not hasattr(module, name):
+            classes = [key for key, value in vars(module).items() if isinstance(value, type)]
+            raise UsageError(
+                f"connector {self.kind.name}: module {self.kind.module} has no class {name!r}"
+                f"{nearest(name, classes)}"
+            )
 
     def transfer_config(self, guest: GuestProcess) -> dict[str, Any]:
         """Keyword arguments of vLLM's KVTransferConfig for the engine that runs in ``guest``."""

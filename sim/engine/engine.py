@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from sim.engine.ledger import BlockLedger
 from sim.engine.options import EngineOptions
 from sim.guest.process import GuestProcess
 from sim.kernel import Kernel, Mailbox, Node, ProcessState
-from sim.kernel.plain_text import without_addresses
+from sim.kernel.frames import described, raised_at, traceback_of
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
 from sim.probes import StepTimes
@@ -74,6 +74,7 @@ class Engine:
         self.processes: list[GuestProcess] = []
         self.workers: list[Worker] = []
         self._gates: dict[int, Gate] = {}
+        self._worker_error: Exception | None = None
         self._config: VllmConfig | None = None
 
     # --------------------------------------------------------- life and death
@@ -86,6 +87,7 @@ class Engine:
         self.workers = []
         self.processes = []
         self._gates = {}
+        self._worker_error = None
         self.ready = self.kernel.event()
         self._inbox: Mailbox[tuple[EngineCoreRequestType, Any]] = Mailbox(
             self.kernel, "a message of the front end"
@@ -114,14 +116,20 @@ class Engine:
             if guest.process.state is ProcessState.PAUSED:
                 self.kernel.resume(guest.process)
 
-    def _die(self, reason: str, *, injected: bool) -> None:
+    def _die(self, reason: str, *, injected: bool, traceback: Sequence[str] = ()) -> None:
         self.alive = False
         self.was_crashed = injected
-        self.kernel.record("engine-died", node=self.name, reason=reason, injected=injected)
+        self.kernel.record(
+            "engine-died",
+            node=self.name,
+            reason=reason,
+            injected=injected,
+            traceback=list(traceback),
+        )
         for guest in self.processes:
             self.kernel.crash(guest.process)
         for probe in self.world.probes:
-            probe.engine_died(self.name, reason, injected=injected)
+            probe.engine_died(self.name, reason, injected=injected, traceback=traceback)
 
     def _main(self) -> None:
         try:
@@ -137,8 +145,22 @@ class Engine:
         except Exception as error:
             # A real engine core logs the exception and its process ends.
             self.world.engine_failed(self, error)
-            reason = without_addresses(f"{type(error).__name__}: {error}")
-            self._die(reason, injected=False)
+            self._die_of(error)
+
+    def _die_of(self, error: Exception) -> None:
+        """A worker's exception reaches the core as text only, so its places are kept apart."""
+        worker_error = self._worker_error
+        reason, origin = described(error), worker_error or error
+        if (at := raised_at(origin)) is not None:
+            reason += f", raised at {at}"
+        traceback = [*traceback_of(error)]
+        if worker_error is not None:
+            traceback += [f"in a worker: {described(worker_error)}", *traceback_of(worker_error)]
+        self._die(reason, injected=False, traceback=traceback)
+
+    def worker_failed(self, error: Exception) -> None:
+        """A rank's process raised ``error``, of which it will send the message to the core."""
+        self._worker_error = error
 
     # ------------------------------------------------------------- front end
 
@@ -200,7 +222,7 @@ class Engine:
         transfer = config.kv_transfer_config
         if transfer is not None and self.connector is not None:
             transfer.kv_connector_module_path = guest.alias(self.connector.module)
-            guest.load(self.connector.module)
+            self.connector.load(guest)
         return config
 
     def gate_of_step(self, step: int) -> Gate | None:
@@ -216,7 +238,7 @@ class Engine:
     def _build_config(self, guest: GuestProcess) -> VllmConfig:
         connector = self.connector
         if connector is not None:
-            guest.load(connector.module)
+            connector.load(guest)
         options = self.options
         return build_vllm_config(
             self.preset,

@@ -8,6 +8,8 @@ own code, and the difference between the two is part of what is under test.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -87,4 +89,12 @@ def _bare_worker_process(
     process.worker_response_mq = responses[worker.rank]
     process.use_async_scheduling = engine.options.async_scheduling
     process.async_output_queue = queue.Queue()
+    process.enqueue_output = partial(_enqueue_output, engine, process.enqueue_output)
     return process
+
+
+def _enqueue_output(engine: Engine, enqueue: Callable[[Any], None], output: Any) -> None:
+    """vLLM sends only the text of an exception on; the engine keeps where it was raised."""
+    if isinstance(output, Exception):
+        engine.worker_failed(output)
+    enqueue(output)

@@ -23,8 +23,8 @@ from types import MappingProxyType
 from typing import Any
 
 from sim.errors import FenceError
-from sim.guest.imports import GUEST_ROOT
 from sim.kernel import Kernel
+from sim.kernel.plain_text import GUEST_ROOT
 from sim.kernel.task import call_site
 
 _FORBIDDEN: tuple[tuple[Any, str, str], ...] = (

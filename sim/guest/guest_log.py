@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 
 from vllm.logger import _print_error_once, _print_info_once, _print_warning_once
 
-from sim.guest.imports import GUEST_ROOT
 from sim.kernel import Kernel
-from sim.kernel.plain_text import without_addresses
+from sim.kernel.frames import described_with_place, original_name, traceback_of
+from sim.kernel.plain_text import GUEST_ROOT, plain
 
 _MAX_LENGTH = 2_000
 # The engine and the guests. Other parts of vLLM speak mostly while they are imported, which
@@ -32,15 +32,15 @@ class GuestLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if not record.name.startswith(_RECORDED):
             return
-        text = record.getMessage()
-        if record.exc_info and record.exc_info[1] is not None:
-            error = record.exc_info[1]
-            text += f" [{type(error).__name__}: {error}]"
-        is_guest = record.name.startswith(GUEST_ROOT + ".")
-        module = record.name.split(".", 2)[-1] if is_guest else record.name
+        text = plain(record.getMessage())
+        error = record.exc_info[1] if record.exc_info else None
+        extra = {}
+        if error is not None:
+            text += f" [{described_with_place(error)}]"
+            extra = {"traceback": traceback_of(error)}
         self._kernel.record(
-            "log", level=record.levelname, module=module,
-            message=without_addresses(text)[:_MAX_LENGTH],
+            "log", level=record.levelname, module=original_name(record.name),
+            message=text[:_MAX_LENGTH], **extra,
         )  # fmt: skip
 
     @contextmanager

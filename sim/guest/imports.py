@@ -22,8 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from sim.guest.sources import GuestSources
-
-GUEST_ROOT = "guest"
+from sim.kernel.plain_text import GUEST_ROOT
 
 
 class PackageView(ModuleType):

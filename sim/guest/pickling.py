@@ -10,8 +10,8 @@ import io
 import pickle
 from typing import Any
 
-from sim.guest.imports import GUEST_ROOT
 from sim.guest.process import GuestProcess
+from sim.kernel.plain_text import GUEST_ROOT
 
 
 class _Reader(pickle.Unpickler):

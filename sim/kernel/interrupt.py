@@ -14,8 +14,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def deferred_interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
+def deferred_interrupts(
+    interrupt: Callable[[], None], overdue: Callable[[], bool]
+) -> Iterator[None]:
     """Within, the first SIGINT calls ``interrupt``; a second raises KeyboardInterrupt on the spot.
+    The first does, too, when ``overdue()`` says that whoever runs does not come to an end.
 
     Leaves a handler that somebody else has installed alone, and does nothing outside the main
     thread, which gets no signals.
@@ -28,6 +31,8 @@ def deferred_interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
     def on_signal(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         interrupt()
+        if overdue():
+            raise KeyboardInterrupt
 
     signal.signal(signal.SIGINT, on_signal)
     try:

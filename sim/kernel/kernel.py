@@ -17,13 +17,16 @@ from simpy.events import Event, Timeout
 
 from sim.errors import DeadlockError, TaskCrashed, TaskKilled, TestbedError
 from sim.kernel.environment import Environment
+from sim.kernel.frames import raised_at, traceback_of
 from sim.kernel.interrupt import deferred_interrupts
 from sim.kernel.log import EventLog
-from sim.kernel.plain_text import without_addresses
+from sim.kernel.plain_text import plain
 from sim.kernel.process import Process, ProcessState
 from sim.kernel.seed import Seed
 from sim.kernel.task import Task, TaskFailure
 from sim.stopwatch import wall_clock
+
+_PATIENCE_S = 1.0  # until Ctrl-C breaks into guest code instead of waiting for its next call
 
 SwitchHook = Callable[[Process], None]
 CrashHook = Callable[[Process], None]
@@ -67,6 +70,7 @@ class Kernel:
         self.failures: list[TaskFailure] = []
         self.closing = False
         self.guest_wall_s = 0.0
+        self._guest_since_s = 0.0
         self._preempt = seed.stream("kernel/preempt")
         self._hub = greenlet.getcurrent()
         self._active: Process | None = None
@@ -180,8 +184,14 @@ class Kernel:
             self.fail_run(crash)
             return
         self.failures.append(TaskFailure(self.now_ns, task.path, task.process.node.name, error))
-        message = without_addresses(str(error))
-        self.record("task-failed", error=type(error).__name__, message=message)
+        message = plain(str(error))
+        self.record(
+            "task-failed",
+            error=type(error).__name__,
+            message=message,
+            at=raised_at(error),
+            traceback=traceback_of(error),
+        )
 
     def fail_run(self, error: TestbedError | KeyboardInterrupt) -> None:
         """End the run at the next opportunity, even if guest code swallows the exception."""
@@ -256,7 +266,7 @@ class Kernel:
                 hook(process)
         self.log.switched(self.now_ns, task.number)
         if task.guest:
-            begin = wall_clock()
+            begin = self._guest_since_s = wall_clock()
             task.switch()
             self.guest_wall_s += wall_clock() - begin
         else:
@@ -317,14 +327,19 @@ class Kernel:
             if not task.finished and not task.dead and task.gr_frame is not None:
                 task.throw(TaskKilled)
 
+    def _overdue(self) -> bool:
+        """Whether the running guest task has not come back for a second of wall time."""
+        task = self.current()
+        return task is not None and task.guest and wall_clock() - self._guest_since_s > _PATIENCE_S
+
     @contextmanager
     def running(self) -> Iterator[Kernel]:
-        """Garbage collection is off inside, and Ctrl-C waits for the next event; ``close`` at the
-        end, whatever happened."""
+        """Garbage collection is off inside, and Ctrl-C waits for the next event, if there is one
+        soon; ``close`` at the end, whatever happened."""
         collecting = gc.isenabled()
         gc.disable()
         try:
-            with deferred_interrupts(lambda: self.fail_run(KeyboardInterrupt())):
+            with deferred_interrupts(lambda: self.fail_run(KeyboardInterrupt()), self._overdue):
                 yield self
         finally:
             self.close()

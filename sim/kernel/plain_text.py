@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import re
 
+GUEST_ROOT = "guest"
+"""Copies of guest modules are called ``guest.<process>.<original name>``."""
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
-_PACKAGES = "/site-packages/"
+_GUEST_PREFIX = re.compile(rf"\b{GUEST_ROOT}\.\w+\.(?=\w)")
 
 
-def without_addresses(text: str) -> str:
-    """Memory addresses blanked, as they are in the ``repr`` of many objects."""
-    return _ADDRESS.sub("0x…", text)
-
-
-def short_path(path: str) -> str:
-    """The path of an installed file from its package on, wherever that is installed."""
-    return path.rpartition(_PACKAGES)[2]
+def plain(text: str) -> str:
+    """``text`` with memory addresses blanked, as they are in the ``repr`` of many objects, and
+    guest modules under their own names."""
+    return _GUEST_PREFIX.sub("", _ADDRESS.sub("0x…", text))

@@ -11,7 +11,7 @@ from typing import Any
 
 import greenlet
 
-from sim.kernel.plain_text import short_path
+from sim.kernel.frames import is_testbed, place
 from sim.kernel.process import Process
 
 
@@ -56,26 +56,21 @@ class Task(greenlet.greenlet):
         return f"{self.path} waits for {waiting or 'its first turn'} at {self._call_site()}"
 
     def _call_site(self) -> str:
-        frame: FrameType | None = self.gr_frame
-        inner = frame
-        while frame is not None:
-            if not str(frame.f_globals.get("__name__", "")).startswith("sim."):
-                return _place(frame)
-            frame = frame.f_back
-        return _place(inner) if inner is not None else "(not started)"
+        inner: FrameType | None = self.gr_frame
+        return "(not started)" if inner is None else call_site_from(inner)
 
 
-def call_site(skip_prefix: str = "sim.", depth: int = 1) -> str:
-    """``file:line in function`` of the innermost caller outside ``skip_prefix`` modules."""
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(skip_prefix):
+def call_site() -> str:
+    """``module:line in function`` of the innermost caller that is not the testbed's."""
+    return call_site_from(sys._getframe(1))
+
+
+def call_site_from(inner: FrameType) -> str:
+    """The same as seen from frame ``inner``; ``inner`` itself if all is the testbed's."""
+    frame: FrameType | None = inner
+    while frame is not None and is_testbed(frame):
         frame = frame.f_back
-    return _place(frame) if frame is not None else "(unknown)"
-
-
-def _place(frame: FrameType) -> str:
-    code = frame.f_code
-    return f"{short_path(code.co_filename)}:{frame.f_lineno} in {code.co_qualname}"
+    return place(frame or inner)
 
 
 @dataclass(frozen=True)

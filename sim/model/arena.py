@@ -15,7 +15,7 @@ import mmap
 from sim.errors import TestbedError
 
 _BASE = 0x1000_0000_0000  # far from where Linux puts programs, heaps and libraries
-_PLACE_BYTES = 8 << 30
+DEVICE_BYTES = 8 << 30
 _MAX_PLACES = 1024
 _MAP_NORESERVE = 0x4000
 _MAP_FIXED_NOREPLACE = 0x100000
@@ -37,12 +37,12 @@ class Arena:
 
     def allocate(self, size: int) -> memoryview:
         """Zeroed, page-aligned, writable memory of ``size`` bytes at the next place."""
-        if size > _PLACE_BYTES:
+        if size > DEVICE_BYTES:
             raise TestbedError(
-                f"a KV cache of {size} bytes does not fit a place of {_PLACE_BYTES}; "
+                f"a KV cache of {size} bytes does not fit a place of {DEVICE_BYTES}; "
                 "use geometry: reduced, or fewer blocks"
             )
-        address = _BASE + len(self._used) * _PLACE_BYTES
+        address = _BASE + len(self._used) * DEVICE_BYTES
         if len(self._used) == _MAX_PLACES:
             raise TestbedError(f"a run has at most {_MAX_PLACES} device memories")
         if address in _MAPPED:
@@ -61,15 +61,15 @@ class Arena:
 def _map(address: int) -> None:
     protection = mmap.PROT_READ | mmap.PROT_WRITE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED_NOREPLACE
-    got = _libc.mmap(address, _PLACE_BYTES, protection, flags, -1, 0)
+    got = _libc.mmap(address, DEVICE_BYTES, protection, flags, -1, 0)
     if got != address:
         raise TestbedError(
-            f"the operating system did not give {_PLACE_BYTES} bytes of address space at "
+            f"the operating system did not give {DEVICE_BYTES} bytes of address space at "
             f"{address:#x} ({ctypes.get_errno()}); the testbed needs 64-bit Linux"
         )
     _MAPPED.add(address)
 
 
 def _empty(address: int) -> None:
-    if _libc.madvise(address, _PLACE_BYTES, _MADV_DONTNEED) != 0:
+    if _libc.madvise(address, DEVICE_BYTES, _MADV_DONTNEED) != 0:
         raise TestbedError(f"cannot empty memory at {address:#x} ({ctypes.get_errno()})")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sim.oracles.base import NORMAL_OUTCOMES, Oracle, OracleContext, RunFacts
@@ -38,9 +39,17 @@ class Liveness(Oracle):
     def quiet_phase_began(self) -> None:
         self._quiet_since_ns = self.kernel.now_ns
 
-    def engine_died(self, node: str, reason: str, *, injected: bool) -> None:
+    def engine_died(
+        self, node: str, reason: str, *, injected: bool, traceback: Sequence[str]
+    ) -> None:
         if not injected:
-            self.report(f"{node} died: {reason}", node=node, kind="engine-died", reason=reason)
+            self.report(
+                f"{node} died: {reason}",
+                node=node,
+                kind="engine-died",
+                reason=reason,
+                traceback=list(traceback),
+            )
 
     def finish(self, run: RunFacts) -> None:
         for request_id, started_ns in self._open.items():

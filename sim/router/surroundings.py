@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from sim.engine.connectors import SideChannel
@@ -49,6 +49,8 @@ class EngineWatch(Probe):
         """A leg got blocks."""
         self._on_blocks(request_id)
 
-    def engine_died(self, node: str, reason: str, *, injected: bool) -> None:
+    def engine_died(
+        self, node: str, reason: str, *, injected: bool, traceback: Sequence[str]
+    ) -> None:
         """An engine is gone."""
         self._on_death(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.scenario.capacity import default_num_blocks, longest_request
+from sim.scenario.capacity import check_memory, default_num_blocks, longest_request
 from sim.scenario.file import dumps, load, loads, with_settings
 from sim.scenario.requests import workload_of
 from sim.scenario.types import SCHEMA_VERSION, Scenario, Topology
@@ -25,6 +25,7 @@ __all__ = [
     "TraceWorkload",
     "UniformWorkload",
     "Workload",
+    "check_memory",
     "default_num_blocks",
     "dumps",
     "load",

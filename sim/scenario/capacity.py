@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from sim.errors import UsageError
+from sim.model.arena import DEVICE_BYTES
 from sim.workload import RequestSpec
 
 MEMORY_LIMIT_BYTES = 2 * 1024**3
@@ -52,6 +53,19 @@ def default_num_blocks(
             "(length_scale, max_prompt_tokens), or set engine.num_blocks"
         )
     return min(wanted, affordable)
+
+
+def check_memory(
+    num_blocks: int, block_size: int, bytes_per_token: Fraction, num_groups: int
+) -> None:
+    """UsageError when a rank's cache of ``num_blocks`` is larger than a device can be."""
+    block_bytes = bytes_per_token * block_size / num_groups
+    limit = int(DEVICE_BYTES / block_bytes)
+    if num_blocks > limit:
+        raise UsageError(
+            f"engine.num_blocks: is {num_blocks}, expected at most {limit}: a rank has "
+            f"{DEVICE_BYTES >> 30} GiB of KV cache, and a block takes {int(block_bytes)} bytes"
+        )
 
 
 def _blocks(request: RequestSpec, block_size: int) -> int:

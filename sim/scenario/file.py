@@ -15,8 +15,9 @@ from msgspec import inspect
 
 from sim.engine.connectors import get_connector
 from sim.errors import UsageError
+from sim.hints import nearest
 from sim.model.presets import get_preset
-from sim.scenario.schema import dotted_keys, explain, nearest
+from sim.scenario.schema import dotted_keys, explain
 from sim.scenario.types import Scenario
 from sim.scenario.yaml_text import parse_yaml, print_yaml
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 
 from sim.errors import UsageError
+from sim.hints import nearest
 from sim.model.presets import get_preset
 from sim.scenario.capacity import longest_request
-from sim.scenario.schema import nearest
 from sim.scenario.types import Scenario
 from sim.workload import RequestSpec
 

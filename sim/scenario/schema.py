@@ -6,13 +6,13 @@ YAML side by side, because what ``workload`` accepts depends on its ``kind``.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import inspect
 
+from sim.hints import nearest
 from sim.workload.records import shown
 
 Path = tuple[str | int, ...]
@@ -67,12 +67,6 @@ def dotted_keys(node: inspect.Type, value: Any, prefix: str = "") -> Iterator[st
     for name, child in fields_of(node, value).items():
         yield prefix + name
         yield from dotted_keys(child, value_at(value, (name,)), f"{prefix}{name}.")
-
-
-def nearest(word: str, candidates: Iterable[str]) -> str:
-    """A hint at the candidate that was probably meant, or nothing."""
-    close = difflib.get_close_matches(word, list(candidates), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
 
 
 def explain(root: inspect.Type, value: Any, message: str) -> str:

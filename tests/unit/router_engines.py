@@ -74,7 +74,7 @@ class FakeEngine:
     def die(self) -> None:
         self.alive = False
         for probe in self.surroundings.probes:
-            probe.engine_died(self.name, "crashed", injected=True)
+            probe.engine_died(self.name, "crashed", injected=True, traceback=())
 
     def params_of(self, index: int = -1) -> dict[str, Any] | None:
         extra = self.requests[index].sampling_params.extra_args

@@ -25,7 +25,8 @@ def test_the_command_prints_figures_as_one_document(capsys: pytest.CaptureFixtur
     arguments = ["bench", "kernel", STANDARD, "--runs", "1", "--events", "1000", "--json"]
     assert dispatch.run(arguments) == ExitCode.OK
     document = json.loads(capsys.readouterr().out)
-    assert set(document) == {"schema_version", "machine", "sections"}
+    assert set(document) == {"schema_version", "machine", "sections", "left_out"}
+    assert document["left_out"] == {}, "what was not asked for is not missing"
     assert {"date", "cpu", "cores", "python", "vllm", "torch", "simpy"} <= set(document["machine"])
     assert list(document["sections"]) == [STANDARD, "kernel"], "in the table's order"
     standard, kernel = document["sections"].values()
@@ -106,7 +107,8 @@ def test_the_table_has_a_line_for_every_figure() -> None:
         TRACE: run,
     }
     screen = io.StringIO()
-    render({"machine": where_and_when(), "sections": sections}, Console(file=screen, width=120))
+    document = {"machine": where_and_when(), "sections": sections, "left_out": {}}
+    render(document, Console(file=screen, width=120))
     shown = screen.getvalue()
     for words in [*sections, "runs/s/core", "SimPy alone", "1.50 ms/request", "2.5 µs", "oracles"]:
         assert words in shown

@@ -173,7 +173,8 @@ def test_a_file_wins_over_a_shipped_scenario_of_its_name(tmp_path: Path) -> None
     [
         (RunOptions(scenario="nothing"), "nothing: no such file.*late-hand-off"),
         (RunOptions(model="lama"), "unknown model 'lama'; use one of"),
-        (RunOptions(connector="mori"), "unknown connector 'mori'; known are"),
+        (RunOptions(connector="mori"), "unknown connector 'mori' .did you mean 'moriio'"),
+        (RunOptions(connector="pkg.mod.Cls"), "did you mean 'pkg.mod:Cls'"),
         (RunOptions(settings=("seed",)), "--set seed: expected KEY=VALUE"),
         (RunOptions(settings=("sed=3",)), "--set sed: unknown key.*did you mean 'seed'"),
         (RunOptions(holds=("req-0",)), "--hold req-0: expected REQUEST=SECONDS"),

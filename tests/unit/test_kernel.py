@@ -73,7 +73,7 @@ def test_deadlock_lists_who_waits_for_what_and_where(kernel: Kernel, process: Pr
         kernel.run(until=kernel.event())
     text = str(caught.value)
     assert "p0/core/stuck-thread waits for a message that never comes" in text
-    assert "test_kernel.py" in text
+    assert "at test_kernel:" in text
 
 
 def test_exception_in_guest_task_is_attributed_to_its_node(
@@ -251,6 +251,24 @@ def test_a_second_ctrl_c_interrupts_at_once(kernel: Kernel, process: Process) ->
     assert kernel.failures == []
 
 
+def test_one_ctrl_c_is_enough_for_code_that_never_comes_back(
+    kernel: Kernel, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while nobody waits for its next call any more."""
+    monkeypatch.setattr("sim.kernel.kernel._PATIENCE_S", 0.0)
+    reached: list[str] = []
+
+    def body() -> None:
+        signal.raise_signal(signal.SIGINT)
+        reached.append("after it")
+
+    kernel.spawn(process, body, name="busy")
+    with pytest.raises(KeyboardInterrupt):
+        kernel.run()
+    assert reached == []
+    assert kernel.failures == []
+
+
 def test_after_a_run_ctrl_c_is_what_it_was_before() -> None:
     """Also if another program's handler was in place."""
     before = signal.getsignal(signal.SIGINT)
@@ -274,11 +292,11 @@ def test_a_task_cannot_run_the_hub(kernel: Kernel, process: Process) -> None:
 
 
 def test_the_place_of_a_wait_is_the_same_on_every_machine(kernel: Kernel, process: Process) -> None:
-    """Installed files are named from their package on."""
+    """Modules are named, and not the files that they were loaded from."""
     place = "/srv/env/lib/python3.11/site-packages/pkg/mod.py"
     namespace = {"kernel": kernel, "__name__": "pkg.mod"}
     exec(compile("def stuck(): kernel.wait(kernel.event())", place, "exec"), namespace)
     kernel.spawn(process, namespace["stuck"], name="stuck")
     kernel.run()
     (waiter,) = kernel.describe_waiters()
-    assert waiter.endswith("at pkg/mod.py:1 in stuck")
+    assert waiter.endswith("at pkg.mod:1 in stuck")

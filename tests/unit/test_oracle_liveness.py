@@ -13,7 +13,7 @@ def test_requests_that_end_in_any_way_while_things_break_are_fine() -> None:
     for request_id, outcome in (("r0", "length"), ("r1", "error"), ("r2", "abort")):
         world.tell("request_started", request_id)
         world.tell("request_ended", request_id, outcome, [])
-    world.tell("engine_died", "p0", "crashed", injected=True)
+    world.tell("engine_died", "p0", "crashed", injected=True, traceback=())
     world.p0.alive = False
     world.finish()
     assert world.violations == []
@@ -34,7 +34,7 @@ def test_a_request_without_an_end_is_a_violation() -> None:
 def test_an_engine_that_dies_by_itself_is_a_violation_of_its_own_kind() -> None:
     """O6: at once, with the reason."""
     world = OracleWorld("liveness").at(5)
-    world.tell("engine_died", "d0", "AssertionError: req-0", injected=False)
+    world.tell("engine_died", "d0", "AssertionError: req-0", injected=False, traceback=["m:1 in f"])
     (violation,) = world.violations
     assert (violation.node, violation.time_s) == ("d0", 5.0)
     assert kinds(world) == ["engine-died"]

@@ -1,0 +1,31 @@
+"""Runs a scenario for a command: checked before vLLM is loaded, watched while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from faults.cli.loading import loading
+from faults.cli.progress import progress
+from faults.cli.watchdog import watchdog
+from sim.kernel import Seed
+from sim.outcome import RunResult
+from sim.scenario import Scenario, workload_of
+
+if TYPE_CHECKING:
+    from sim.testbed import TestBed
+
+
+def simulate(scenario: Scenario) -> RunResult:
+    """Run ``scenario``; errors as those of ``sim.run.run``."""
+    workload_of(scenario, Seed(scenario.seed).stream("workload"))
+    with loading():
+        from sim.run import run  # noqa: PLC0415  # loads vLLM
+    return run(scenario, watch=_watched)
+
+
+@contextmanager
+def _watched(bed: TestBed) -> Iterator[None]:
+    with watchdog(bed.kernel), progress(bed):
+        yield

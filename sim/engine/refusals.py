@@ -1,0 +1,70 @@
+"""Why an engine did not start, in a sentence for whoever wrote the scenario or the connector."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from sim.errors import UsageError
+from sim.kernel.frames import described, described_with_place, raised_at
+
+if TYPE_CHECKING:
+    from sim.engine.engine import Engine
+
+_NO_ROOM = "To serve at least one request"  # how vLLM begins when the pool is too small
+
+
+def refusal(engine: Engine, error: BaseException) -> UsageError:
+    """The exception that ended ``engine`` while it started, as one about what it was given."""
+    if isinstance(error, UsageError):
+        return error
+    return UsageError(f"engine {engine.name} refused to start: {_reason(engine, error)}")
+
+
+def _reason(engine: Engine, error: BaseException) -> str:
+    if isinstance(error, ValidationError):
+        return "; ".join(_sentence(part["msg"], part["loc"]) for part in error.errors())
+    if isinstance(error, KeyError):
+        return described_with_place(error) + _hint_at_setting(engine, error)
+    if isinstance(error, ModuleNotFoundError):
+        return described(error) + _hint_at_path(error)
+    if str(error).startswith(_NO_ROOM):
+        return _no_room(engine)
+    return described_with_place(error)
+
+
+def _sentence(message: str, location: tuple[int | str, ...]) -> str:
+    """pydantic's message without what it puts around somebody else's sentence."""
+    sentence = message.removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    return ": ".join([*(str(part) for part in location), sentence])
+
+
+def _hint_at_setting(engine: Engine, error: KeyError) -> str:
+    """A key that code under test missed is mostly one of its settings."""
+    key = error.args[0] if error.args else None
+    if engine.connector is None or raised_at(error) is None or not isinstance(key, str):
+        return ""
+    if key in engine.connector.settings:
+        return ""
+    return (
+        f"; if that is a setting of the connector (kv_connector_extra_config), give it with "
+        f"--set extra_config.{key}=VALUE"
+    )
+
+
+def _hint_at_path(error: ModuleNotFoundError) -> str:
+    return (
+        f"; if {error.name} is yours, put the directory that holds it on PYTHONPATH, or install it"
+    )
+
+
+def _no_room(engine: Engine) -> str:
+    tokens = engine.max_model_len
+    block_size = engine.preset.tokens_per_block(engine.options.tp_size, engine.geometry)
+    enough = -(-tokens // block_size) * engine.preset.num_groups + 1
+    return (
+        f"its pool of {engine.num_blocks} blocks (engine.num_blocks) does not hold the longest "
+        f"request ({tokens} tokens, rounded up to whole blocks of {block_size}); {enough} blocks "
+        "are enough for it, or leave the key out"
+    )

@@ -1,0 +1,116 @@
+"""What happens before a run: how soon bad input is refused, and how Ctrl-C ends it."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from faults.cli import watchdog
+from sim.kernel import Kernel, Node, Process, Seed
+
+COMMAND = [sys.executable, "-m", "faults.cli"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "nothing"],
+        ["run", "--set", "sed=1"],
+        ["run", "--trace", "gone.jsonl"],
+        ["run", "--hold", "req-99=5"],
+        ["run", "--connector", "no.colon"],
+        ["replay", "nowhere"],
+        ["bench", "nonsense"],
+    ],
+)
+def test_bad_input_is_refused_before_vllm_is_loaded(arguments: list[str]) -> None:
+    """Nobody waits for seconds to hear of a typing error."""
+    source = (
+        "import sys; from faults.cli.dispatch import run; code = run(sys.argv[1:]); "
+        "print('vllm' in sys.modules, 'torch' in sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode in (2, 125)
+    assert done.stdout == "False False\n"
+    assert done.stderr.startswith("faultlab: error: ")
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments],
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_ctrl_c_while_vllm_is_loaded_is_no_traceback() -> None:
+    """130, as shells number it, and one line."""
+    process = started("run")
+    time.sleep(2.0)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "faultlab: interrupted\n")
+
+
+def test_a_terminal_is_told_what_it_waits_for() -> None:
+    """After a second; a pipe is not."""
+    terminal, side = pty.openpty()
+    with subprocess.Popen([*COMMAND, "run"], stdout=subprocess.DEVNULL, stderr=side) as process:
+        os.close(side)
+        first = os.read(terminal, 1000).decode()
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
+    os.close(terminal)
+    assert first.startswith("faultlab: loading vLLM ...")
+
+
+def test_a_guest_that_never_yields_is_named(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once for as long as virtual time stands still, with the guest's own place."""
+    monkeypatch.setattr(watchdog, "_EVERY_S", 0.1)
+    kernel = Kernel(Seed(1))
+    namespace = {"__name__": "guest.p0_core_0.shop.code", "clock": time.perf_counter}
+    source = "def loop():\n    end = clock() + 0.5\n    while clock() < end:\n        pass"
+    exec(compile(source, "shop/code.py", "exec"), namespace)
+    process = Process(Node("p0", "10.0.0.1"), "core")
+    with watchdog.watchdog(kernel), kernel.running():
+        kernel.spawn(process, namespace["loop"], name="t")
+        kernel.run()
+    hint = capfd.readouterr().err
+    assert hint.count("virtual time has stood at 0.000000 s for 0.1 s or more") == 1
+    assert re.search(r"p0/core/t is at shop.code:[34] in loop \(Ctrl-C ends the run\)", hint)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_a_run_that_goes_on_gets_no_hint(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long it takes."""
+    monkeypatch.setattr(watchdog, "_EVERY_S", 0.05)
+    kernel = Kernel(Seed(1))
+
+    def work() -> None:
+        end_s = time.perf_counter() + 0.3
+        while time.perf_counter() < end_s:
+            kernel.sleep(1)
+
+    with watchdog.watchdog(kernel), kernel.running():
+        kernel.spawn(Process(Node("p0", "10.0.0.1"), "core"), work, name="t")
+        kernel.run()
+    assert capfd.readouterr().err == ""
