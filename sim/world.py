@@ -33,6 +33,7 @@ from sim.kernel import Kernel, Node, Process, Seed
 from sim.model.arena import Arena
 from sim.network import Network
 from sim.probes import Probes
+from sim.reference.back_door import BackDoor
 from sim.units import US
 from sim.workload.tokens import DEFAULT_VOCAB_SIZE
 
@@ -71,6 +72,9 @@ class World:
         self.memory_map = MemoryMap()
         self.probes = Probes()
         self.probes.add(LandingWatch(self.memory_map))
+        back_door = BackDoor(self.kernel)
+        self.probes.add(back_door)
+        self.facades["back_door"] = back_door.facade()
         self.fabric.on_landing(self.probes)
         self.nodes: dict[str, Node] = {}
         self._globals = SharedGlobals()

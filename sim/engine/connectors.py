@@ -47,6 +47,13 @@ CONNECTORS: dict[str, ConnectorKind] = {
             roots=(f"{_V1}.moriio",),
             extra_config={"read_mode": "true", "http_port": 8000},
         ),
+        ConnectorKind(
+            name="reference",
+            summary="slow and obviously correct: copies through a back door of the simulator",
+            module="sim.reference.connector",
+            class_name="ReferenceConnector",
+            roots=("sim.reference.connector",),
+        ),
     )
 }
 

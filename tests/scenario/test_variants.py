@@ -1,120 +1,96 @@
-"""Every engine variant, colocated and disaggregated, generates what the model defines."""
+"""Every model through every setup and variant: clean, or wrong in a way that has a name."""
 
 from __future__ import annotations
 
-import itertools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-
-from sim.model.presets import PRESETS
-from sim.outcome import Outcome
-from sim.probes import Probe
-from sim.run import run
-from sim.scenario import (
-    GeneratedWorkload,
-    InlineRequest,
-    InlineWorkload,
-    Scenario,
-    Topology,
-    UniformWorkload,
-    with_settings,
+from known_findings import (
+    ABANDONED_HAND_OFF,
+    FINDINGS,
+    RETRIED_HAND_OFF,
+    STATE_COPIED_OVER_READ,
+    WHOLE_BLOCKS_TWICE,
+    WINDOW_EDGE,
+    Finding,
+    Run,
+    missing,
+    unexplained,
 )
-from sim.workload import Segment
+from variants import SETUPS, VARIANTS, Case, as_parameters, cases, windows
 
-SHARED = GeneratedWorkload(requests=6, length_scale=0.05, rate_rps=40, shared_prefix_share=0.6)
-VARIANTS: list[dict[str, str]] = [
-    {"executor": executor, "async_scheduling": scheduling}
-    for executor, scheduling in itertools.product(
-        ("single-process", "multi-process"), ("true", "false")
-    )
-]
-OPTIONS: list[dict[str, str]] = [
-    {"enable_prefix_caching": "false"},
-    {"max_num_batched_tokens": "256"},
-    # vLLM splits prompts at the blocks of recurrent states, unless it caches no prefixes.
-    {"enable_chunked_prefill": "false", "enable_prefix_caching": "false"},
-    {"tp_size": "2", "executor": "multi-process"},
-    {"kv_load_failure_policy": "recompute"},
-    {"perturb": "true"},
-]
+from sim.model.presets import ModelPreset
+from sim.run import run
 
 
-def check(scenario: Scenario, probe: Probe | None = None) -> Outcome:
-    outcome = run(scenario, probe=probe).outcome
-    assert outcome.violations == []
-    assert outcome.requests["unfinished"] == 0
-    assert outcome.requests["length"] == outcome.requests["total"]
-    return outcome
+@dataclass(frozen=True)
+class Known:
+    """Which cases end in a finding: those of these models, setups and variants."""
+
+    finding: Finding
+    setups: tuple[str, ...]
+    variants: tuple[str, ...]
+    models: Callable[[ModelPreset], bool] = lambda preset: True
+
+    def applies_to(self, case: Case) -> bool:
+        return (
+            case.setup.name in self.setups
+            and case.variant.name in self.variants
+            and self.models(case.preset)
+        )
 
 
-def with_options(scenario: Scenario, settings: dict[str, str]) -> Scenario:
-    return with_settings(scenario, settings)
+def has_windows(preset: ModelPreset) -> bool:
+    return bool(windows(preset))
 
 
-@pytest.mark.parametrize("model", PRESETS)
-@pytest.mark.parametrize("settings", [*VARIANTS, *OPTIONS], ids=str)
-def test_disaggregated_runs_are_clean(model: str, settings: dict[str, str]) -> None:
-    """Outputs equal the reference, nothing wrong is read, everything is released."""
-    check(with_options(Scenario(model=model, workload=SHARED), settings))
+def is_hybrid(preset: ModelPreset) -> bool:
+    return preset.is_hybrid
 
 
-@pytest.mark.parametrize("model", PRESETS)
-@pytest.mark.parametrize("settings", [{}, {"async_scheduling": "false"}], ids=str)
-def test_a_colocated_engine_generates_the_reference_output(
-    model: str, settings: dict[str, str]
-) -> None:
-    """What the same-output oracle compares with is what a real colocated engine generates."""
-    scenario = Scenario(model=model, workload=SHARED, topology=Topology(colocated=True))
-    check(with_options(scenario, settings))
+FINDINGS_PAGE = Path(__file__).parents[2] / "docs" / "findings.md"
+MORIIO = ("moriio-read",)
+# One of the six prompts of `alone` ends where a window's edge ends a block, and one of `together`.
+ALONE = ("retried-with-the-same-id", "retried-with-a-new-id", "held")
+KNOWN = (
+    Known(WINDOW_EDGE, MORIIO, ("edges", "scarce-blocks", *ALONE), has_windows),
+    Known(WHOLE_BLOCKS_TWICE, MORIIO, ("edges",), is_hybrid),
+    Known(STATE_COPIED_OVER_READ, MORIIO, ("whole-blocks-while-decoding",), is_hybrid),
+    Known(ABANDONED_HAND_OFF, MORIIO, ("aborts",)),
+    Known(RETRIED_HAND_OFF, MORIIO, ("retried-with-the-same-id",)),
+)
 
 
-class Preemptions(Probe):
-    """Counts requests that lost their blocks and got new ones on the same engine."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._freed: set[tuple[str, str]] = set()
-
-    def blocks_freed(self, node: str, request_id: str) -> None:
-        self._freed.add((node, request_id))
-
-    def blocks_held(self, node: str, request_id: str, group: int, block_ids: list[int]) -> None:
-        if (node, request_id) in self._freed:
-            self._freed.remove((node, request_id))
-            self.count += 1
-
-
-@pytest.mark.parametrize("colocated", [True, False])
-def test_preemption_and_eviction_change_no_output(colocated: bool) -> None:
-    """A pool for two requests at a time: decodes are preempted and recomputed, prefixes evicted."""
-    workload = UniformWorkload(
-        requests=6, prompt_tokens=(200, 300), output_tokens=(60, 80), interval_ms=5.0
-    )
-    scenario = Scenario(workload=workload, topology=Topology(colocated=colocated))
-    preemptions = Preemptions()
-    check(with_options(scenario, {"num_blocks": "52"}), preemptions)
-    assert preemptions.count > 0
+@pytest.mark.parametrize("case", as_parameters(cases()))
+def test_every_case_is_clean_or_a_known_finding(case: Case) -> None:
+    """Outputs equal the definition, nothing wrong is read, everything is released; or each broken
+    rule is explained by a finding that is expected here, and each expected one occurs."""
+    expected = [known.finding for known in KNOWN if known.applies_to(case)]
+    scenario = case.scenario()
+    done = Run(scenario, run(scenario).outcome)
+    assert unexplained(done, expected) == []
+    assert missing(done, expected) == []
+    requests = done.outcome.requests
+    aborted = requests.get("abort", 0)
+    assert requests["unfinished"] == 0
+    assert aborted <= len(scenario.router.aborts)
+    assert requests.get("length", 0) + aborted == requests["total"]
 
 
-def test_two_producers_and_two_consumers() -> None:
-    """Any producer hands over to any consumer."""
-    check(Scenario(workload=SHARED, topology=Topology(producers=2, consumers=2)))
+def test_every_finding_is_explained_in_the_documents() -> None:
+    """Under the heading that it is known by."""
+    titles = re.findall(r"^## (.+)$", FINDINGS_PAGE.read_text(), re.MULTILINE)
+    anchors = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert {finding.anchor for finding in FINDINGS} <= anchors
 
 
-def test_real_geometry() -> None:
-    """The model's true dimensions, for a short run."""
-    workload = UniformWorkload(
-        requests=2, prompt_tokens=(40, 60), output_tokens=(3, 3), interval_ms=50.0
-    )
-    scenario = Scenario(workload=workload, geometry="real")
-    check(with_options(scenario, {"num_blocks": "40"}))
-
-
-def test_prompts_of_one_token_and_of_whole_blocks() -> None:
-    """Lengths around a block boundary, down to a single token."""
-    lengths = (1, 2, 15, 16, 17, 31, 32, 33)
-    requests = tuple(
-        InlineRequest(f"req-{n}", arrival_s=0.05 * n, prompt=(Segment(n, length),), max_tokens=3)
-        for n, length in enumerate(lengths)
-    )
-    check(Scenario(workload=InlineWorkload(requests=requests)))
+def test_every_finding_is_expected_somewhere() -> None:
+    """A line of the tables that matches no case would never be noticed."""
+    for known in KNOWN:
+        assert any(known.applies_to(case) for case in cases()), known.finding.name
+    assert {known.finding for known in KNOWN} == set(FINDINGS)
+    assert {name for known in KNOWN for name in known.setups} <= {setup.name for setup in SETUPS}
+    assert {name for known in KNOWN for name in known.variants} <= {v.name for v in VARIANTS}

@@ -1,0 +1,1 @@
+"""A connector that is slow and obviously correct, and the back door through which it copies."""

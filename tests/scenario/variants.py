@@ -1,0 +1,246 @@
+"""What every model is run through: setups times variants, as declared tables.
+
+A new preset in sim/model/presets is picked up by itself. A new connector or mode is a line in
+SETUPS, a new engine option or workload one in VARIANTS; what is known to go wrong is in
+known_findings.py.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+
+from sim.model.presets import PRESETS, ModelPreset
+from sim.scenario import (
+    GeneratedWorkload,
+    InlineRequest,
+    InlineWorkload,
+    Scenario,
+    Topology,
+    UniformWorkload,
+    Workload,
+    with_settings,
+)
+from sim.workload import Segment
+
+Settings = Mapping[str, str]
+"""As for ``faultlab run --set``."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Who serves: one colocated engine, or a P/D pair with a connector."""
+
+    name: str
+    colocated: bool = False
+    settings: Settings = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What is served and how."""
+
+    name: str
+    workload: Callable[[ModelPreset], Workload]
+    settings: Settings = field(default_factory=dict)
+    num_blocks: Callable[[ModelPreset], int] | None = None
+    """Of each rank's cache, if the default, which is never short, is not wanted."""
+    soak: tuple[str, ...] = ()
+    """Setups with which it takes too long for ``make test``."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of the suite."""
+
+    preset: ModelPreset
+    setup: Setup
+    variant: Variant
+
+    @property
+    def name(self) -> str:
+        return f"{self.preset.name}-{self.setup.name}-{self.variant.name}"
+
+    @property
+    def is_long(self) -> bool:
+        return self.setup.name in self.variant.soak
+
+    def scenario(self) -> Scenario:
+        plain = Scenario(model=self.preset.name, workload=self.variant.workload(self.preset))
+        settings = {**self.setup.settings, **self.variant.settings}
+        if self.variant.num_blocks is not None:
+            settings["num_blocks"] = str(self.variant.num_blocks(self.preset))
+        scenario = with_settings(plain, settings)
+        if self.setup.colocated:
+            scenario = msgspec.structs.replace(scenario, topology=Topology(colocated=True))
+        return scenario
+
+
+# ----------------------------------------------------------------- workloads
+
+
+def shared(preset: ModelPreset) -> Workload:
+    """Prompts that partly begin alike, at a busy pace."""
+    return GeneratedWorkload(requests=6, length_scale=0.05, rate_rps=40, shared_prefix_share=0.6)
+
+
+def alone(preset: ModelPreset) -> Workload:
+    """Prompts that share nothing; for what happens to single requests, req-0 to req-5."""
+    return UniformWorkload(
+        requests=6, prompt_tokens=(200, 300), output_tokens=(20, 30), interval_ms=30.0
+    )
+
+
+def together(preset: ModelPreset) -> Workload:
+    """Prompts of two blocks and more, all at once, with outputs that go on into the next block."""
+    block = preset.tokens_per_block()
+    low, high = max(200, 2 * block), max(300, 3 * block)
+    return UniformWorkload(
+        requests=6, prompt_tokens=(low, high), output_tokens=(60, 80), interval_ms=5.0
+    )
+
+
+def edges(preset: ModelPreset) -> Workload:
+    """Prompts that end around the ends of blocks and windows, down to one token; each is sent
+    again when the first has been served."""
+    marks = {n * preset.tokens_per_block() for n in (1, 2, 4)}
+    marks |= {window + n for window in windows(preset) for n in (0, preset.block_size)}
+    lengths = sorted({1, 2} | {mark + n for mark in marks for n in (-1, 0, 1, 2)})
+    twice = [(length, again) for length in lengths for again in (0, 1)]
+    return InlineWorkload(
+        tuple(
+            InlineRequest(
+                f"{length}-tokens-{again}", (Segment(length, length),), 3, arrival_s=0.15 * n
+            )
+            for n, (length, again) in enumerate(twice)
+        )
+    )
+
+
+def while_decoding(preset: ModelPreset) -> Workload:
+    """Prompts of whole blocks and one token, which arrive while another request is decoded."""
+    block = preset.tokens_per_block()
+    lengths = [200, *(n * block + 1 for n in (1, 2, 3))]
+    return InlineWorkload(
+        tuple(
+            InlineRequest(f"req-{n}", (Segment(n, length),), 60, arrival_s=0.1 * n)
+            for n, length in enumerate(lengths)
+        )
+    )
+
+
+def conversations(preset: ModelPreset) -> Workload:
+    """Turns that go on from what was said, and others that branch off half way, so that prefix
+    caches hold all, some or only one kind of layer of what is asked for."""
+    block = preset.tokens_per_block()
+    turns: list[list[tuple[int, int]]] = [
+        [(1, 2 * block + 7)],
+        [(1, 2 * block + 7), (2, block)],
+        [(1, 2 * block + 7), (2, block), (3, 5)],
+        [(1, block + 3), (4, 2 * block)],
+        [(1, 2 * block + 7), (5, 9)],
+        [(1, 2 * block), (6, 1)],
+        [(1, block + 3), (4, 2 * block), (7, 2 * block)],
+    ]
+    return InlineWorkload(
+        tuple(
+            InlineRequest(
+                f"turn-{n}", tuple(Segment(*part) for part in turn), 12, arrival_s=0.12 * n
+            )
+            for n, turn in enumerate(turns)
+        )
+    )
+
+
+def windows(preset: ModelPreset) -> set[int]:
+    """Sizes of the sliding windows of a model, in tokens."""
+    specs = preset.layer_specs(1, "reduced").values()
+    sizes = {getattr(spec, "sliding_window", None) for spec in specs}
+    return {size for size in sizes if size is not None}
+
+
+def scarce(preset: ModelPreset) -> int:
+    """Blocks for hardly more than two requests of `together`."""
+    block = preset.tokens_per_block()
+    longest = max(300, 3 * block) + 80
+    return preset.num_groups * int(2.2 * longest / block) + 1
+
+
+# -------------------------------------------------------------------- tables
+
+SETUPS = (
+    Setup("colocated", colocated=True),
+    Setup("reference", settings={"connector": "reference"}),
+    Setup("moriio-read", settings={"connector": "moriio"}),
+)
+
+PHASES = ("queued_at_p", "prefill", "handoff", "queued_at_d", "allocated", "decode")
+
+
+def _aborts(phases: Sequence[str]) -> Settings:
+    listed = (f"{{request: req-{n}, on_phase: {phase}}}" for n, phase in enumerate(phases))
+    return {"router.aborts": f"[{', '.join(listed)}]", "quiet_phase_s": "5"}
+
+
+def _retry(**how: str) -> Settings:
+    after = {"after_s": "0.1", **how}
+    keys = ", ".join(f"{key}: {value}" for key, value in after.items())
+    return {"router.retries": f"[{{request: req-1, {keys}}}, {{request: req-3, {keys}}}]"}
+
+
+def _engines() -> Iterator[Variant]:
+    """Executors times scheduling; the defaults are the first."""
+    for executor, scheduling in itertools.product(
+        ("single-process", "multi-process"), ("asynchronous", "synchronous")
+    ):
+        is_async = "true" if scheduling == "asynchronous" else "false"
+        settings = {"executor": executor, "async_scheduling": is_async}
+        yield Variant(f"{executor}-{scheduling}", shared, settings)
+
+
+VARIANTS = (
+    *_engines(),
+    Variant("no-prefix-caching", shared, {"enable_prefix_caching": "false"}),
+    Variant("small-chunks", shared, {"max_num_batched_tokens": "256"}),
+    # vLLM splits prompts at the blocks of recurrent states, unless it caches no prefixes.
+    Variant(
+        "whole-prefills",
+        shared,
+        {"enable_chunked_prefill": "false", "enable_prefix_caching": "false"},
+    ),
+    Variant("two-ranks", shared, {"tp_size": "2", "executor": "multi-process"}),
+    Variant("two-by-two", shared, {"topology.producers": "2", "topology.consumers": "2"}),
+    Variant("recompute", shared, {"kv_load_failure_policy": "recompute"}),
+    Variant("perturbed", shared, {"perturb": "true"}),
+    Variant("scarce-blocks", together, num_blocks=scarce),
+    Variant("edges", edges),
+    Variant("whole-blocks-while-decoding", while_decoding),
+    Variant("conversations", conversations),
+    Variant("aborts", alone, _aborts(PHASES)),
+    Variant("retried-with-the-same-id", alone, _retry()),
+    Variant("retried-with-a-new-id", alone, _retry(same_transfer_id="false")),
+    Variant(
+        "held",
+        alone,
+        {"router.holds": "[{request: req-1, seconds: 200}]"},
+        soak=("moriio-read",),
+    ),
+)
+
+
+def cases() -> Iterator[Case]:
+    """Everything the suite runs."""
+    for preset, setup, variant in itertools.product(PRESETS.values(), SETUPS, VARIANTS):
+        yield Case(preset, setup, variant)
+
+
+def as_parameters(chosen: Iterator[Case]) -> list[object]:
+    """Cases for pytest's parametrize, the long ones marked."""
+    return [
+        pytest.param(case, id=case.name, marks=[pytest.mark.soak] if case.is_long else [])
+        for case in chosen
+    ]
