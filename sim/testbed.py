@@ -9,38 +9,30 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from sim.engine.connectors import ConnectorSetup, get_connector
+from sim.deployment import Deployment
+from sim.engine.connectors import get_connector
 from sim.engine.engine import Engine
 from sim.engine.owners import HashOwners
-from sim.engine.refusals import refusal
+from sim.engine.refusals import never_started, refusal
 from sim.errors import DeadlockError, UsageError
 from sim.kernel import Seed
-from sim.model.presets import get_preset
 from sim.model.reference import continuation
 from sim.oracles import BlockHistory, Findings, Oracle, OracleContext, RunFacts, watch
 from sim.outcome import Outcome, RunResult
 from sim.probes import Probe
 from sim.router.router import Router
-from sim.scenario import (
-    Scenario,
-    check_memory,
-    default_num_blocks,
-    longest_request,
-    workload_of,
-)
+from sim.scenario import Scenario, workload_of
 from sim.scenario.workloads import EPILOGUE
 from sim.units import MS, SECOND, US, ns_to_seconds, seconds_to_ns
 from sim.workload import RequestSpec, Segment, describe, prompt_token_ids
 from sim.world import World
 
-_HANDSHAKE_PORT, _NOTIFY_PORT = 6301, 61005
 _AT_REST_POLL_NS = 100 * MS
 _START_UP_LIMIT_NS = 600 * SECOND
 _EPILOGUE_CONTENT = -(1 << 40)  # a content id that no workload uses
@@ -66,7 +58,7 @@ class TestBed:
             check=scenario.check,
         )
         self.kernel = self.world.kernel
-        self.producers, self.consumers = self._make_engines()
+        self.producers, self.consumers = Deployment(scenario, self.world, self.requests).engines()
         self.engines: list[Engine] = [*self.producers, *self.consumers]
         self.router = Router(
             self.world,
@@ -105,7 +97,7 @@ class TestBed:
     def _refused(self, engine: Engine) -> UsageError:
         for failed, error in self.world.engine_errors:
             return refusal(failed, error)
-        return UsageError(f"engine {engine.name} did not start within ten virtual minutes")
+        return never_started(engine)
 
     def _quiet_phase(self) -> None:
         quiet_ns = seconds_to_ns(self.scenario.quiet_phase_s)
@@ -182,56 +174,6 @@ class TestBed:
         return RunResult(outcome, log, self.world.sources.digest())
 
     # ------------------------------------------------------------ construction
-
-    def _make_engines(self) -> tuple[list[Engine], list[Engine]]:
-        topology = self.scenario.topology
-        if topology.colocated:
-            return [], [self._engine("c0", None)]
-        producers = [self._engine(f"p{i}", "kv_producer") for i in range(topology.producers)]
-        consumers = [self._engine(f"d{i}", "kv_consumer") for i in range(topology.consumers)]
-        return producers, consumers
-
-    def _engine(self, name: str, role: Any) -> Engine:
-        scenario = self.scenario
-        options = scenario.engine
-        preset = get_preset(scenario.model)
-        node = self.world.add_node(name)
-        longest = max(longest_request(self.requests), 256)
-        bytes_per_token: Fraction = preset.bytes_per_token(options.tp_size, scenario.geometry)
-        block_size = preset.tokens_per_block(options.tp_size, scenario.geometry)
-        blocks_for_longest = -(-longest // block_size)
-        # vLLM refuses a pool that cannot hold one request of the maximum length.
-        num_blocks = options.num_blocks or max(
-            (blocks_for_longest + 1) * preset.num_groups + 1,
-            default_num_blocks(
-                self.requests,
-                block_size,
-                options.max_num_seqs,
-                bytes_per_token=bytes_per_token,
-                num_ranks=options.tp_size * scenario.topology.num_engines,
-                num_groups=preset.num_groups,
-            ),
-        )
-        check_memory(num_blocks, block_size, bytes_per_token, preset.num_groups)
-        return Engine(
-            self.world,
-            node,
-            preset,
-            options,
-            geometry=scenario.geometry,
-            num_blocks=num_blocks,
-            max_model_len=blocks_for_longest * block_size,
-            connector=None if role is None else self._connector(role, node.ip),
-        )
-
-    def _connector(self, role: Any, ip: str) -> ConnectorSetup:
-        addresses = {
-            "host_ip": ip,
-            "handshake_port": _HANDSHAKE_PORT,
-            "notify_port": _NOTIFY_PORT,
-        }
-        kind = get_connector(self.scenario.connector)
-        return ConnectorSetup(kind, role, {**addresses, **self.scenario.extra_config})
 
     def _oracle_context(self) -> OracleContext:
         return OracleContext(

@@ -105,7 +105,7 @@ class World:
 
     def new_guest_process(self, engine: Engine, name: str) -> GuestProcess:
         """A process of ``engine`` with fresh copies of the guest modules."""
-        process = Process(engine.node, name, incarnation=engine.incarnation)
+        process = Process(engine.node, name, engine.incarnation, owner=engine.name)
         roots: tuple[str, ...] = _ALWAYS_GUESTS
         if engine.connector is not None:
             roots += (*engine.connector.kind.roots, *in_tree_roots())
@@ -114,9 +114,10 @@ class World:
         self._guests.append(guest)
         return guest
 
-    def rendezvous(self, engine: Engine, size: int) -> Rendezvous:
-        """Where the ranks of one incarnation of ``engine`` meet for host-side collectives."""
-        key = (engine.name, engine.incarnation)
+    def rendezvous(self, group: str, engine: Engine, size: int) -> Rendezvous:
+        """Where those meet for host-side collectives who give the same name of a group and have
+        the incarnation of ``engine``."""
+        key = (group, engine.incarnation)
         if key not in self._rendezvous:
             self._rendezvous[key] = Rendezvous(self.kernel, size)
         return self._rendezvous[key]

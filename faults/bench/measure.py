@@ -87,7 +87,7 @@ def measure(scenario: Scenario, runs: int) -> Series:
 
 
 def _timed(scenario: Scenario) -> Timing:
-    started = _Started(scenario.topology.num_engines)
+    started = _Started(scenario.num_engines)
     cpu_s, wall_s = cpu_clock(), wall_clock()
     outcome = run(scenario, probe=started).outcome
     return Timing(outcome, started.cpu_s - cpu_s, cpu_clock() - cpu_s, wall_clock() - wall_s)

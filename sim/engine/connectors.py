@@ -96,6 +96,9 @@ def in_tree_roots() -> tuple[str, ...]:
     return tuple(f"{_V1}.{m.name}" for m in modules if m.name not in _SHARED_OF_V1)
 
 
+Role = Literal["kv_producer", "kv_consumer"]
+
+
 @dataclass(frozen=True)
 class SideChannel:
     """Where an engine's connector listens for messages of its peers."""
@@ -114,7 +117,7 @@ class ConnectorSetup:
     """A connector on one engine: its role and the addresses it is configured with."""
 
     kind: ConnectorKind
-    role: Literal["kv_producer", "kv_consumer"]
+    role: Role
     extra_config: Mapping[str, Any]
 
     @property

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import vllm.v1.engine.core as vllm_core
 from vllm.config import VllmConfig
-from vllm.v1.engine.core import EngineCore, EngineCoreProc, EngineShutdownState
+from vllm.v1.engine.core import (
+    DPEngineCoreProc,
+    EngineCore,
+    EngineCoreProc,
+    EngineShutdownState,
+)
 
 from sim.probes import StepTimes
 
@@ -42,7 +47,7 @@ class EngineLoop(EngineCoreProc):
         self._engine = engine
         self.input_queue = engine.world.facades["queue"].Queue()
         self.output_queue = _OutputQueue(engine.deliver_outputs)
-        self.engine_index = 0
+        self.engine_index = engine.data_parallel_rank
         self.engines_running = False
         self.shutdown_state = EngineShutdownState.RUNNING
         self.reject_new_requests = False
@@ -63,3 +68,21 @@ class EngineLoop(EngineCoreProc):
             StepTimes(self._engine.name, start_ns, kernel.now_ns, int(model_executed))
         )
         return outputs, model_executed
+
+
+class LockstepLoop(EngineLoop, DPEngineCoreProc):
+    """A data-parallel rank of a mixture of experts: vLLM's loop with dummy passes and waves."""
+
+    def __init__(
+        self, engine: Engine, vllm_config: VllmConfig, executor_class: Callable[..., Any]
+    ) -> None:
+        self.prefill_schedule_interval = vllm_config.scheduler_config.prefill_schedule_interval
+        self.dp_sync_interval = vllm_config.parallel_config.dp_sync_interval
+        self.step_counter = self.current_wave = 0
+        self.pending_pause = self.ignore_start_dp_wave = False
+        self.eep_scaling_state = None
+        self.dp_rank = engine.data_parallel_rank
+        self.dp_size = engine.group.size
+        self.dp_group = engine.group.host_group(engine, "engine cores")
+        super().__init__(engine, vllm_config, executor_class)
+        self.has_coordinator = True

@@ -1,4 +1,4 @@
-"""One vLLM engine: a node, its processes, and the verbs that others have for it.
+"""One vLLM engine: its processes on a node, and the verbs that others have for it.
 
 The front end (router) adds and aborts requests and gets outputs; the testbed starts, crashes,
 restarts, pauses and resumes it.
@@ -17,7 +17,8 @@ from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, EngineCoreReques
 
 from sim.device import Gate
 from sim.engine.block_runs import runs
-from sim.engine.core import ClientOutputs, EngineLoop
+from sim.engine.core import ClientOutputs, EngineLoop, LockstepLoop
+from sim.engine.data_parallel import DataParallelGroup, HostGroup, configure_rank, needs_lockstep
 from sim.engine.executors import MultiProcessExecutor, SingleProcessExecutor
 from sim.engine.groups import enter_groups
 from sim.engine.ledger import BlockLedger
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 _FRONT_END_LATENCY_NS = 100 * US
+_COORDINATOR = -1  # who gets such outputs is no client
 OnOutput = Callable[["Engine", EngineCoreOutput], None]
 
 
@@ -50,6 +52,8 @@ class Engine:
         preset: ModelPreset,
         options: EngineOptions,
         *,
+        group: DataParallelGroup,
+        data_parallel_rank: int,
         geometry: Geometry,
         num_blocks: int,
         max_model_len: int,
@@ -58,7 +62,10 @@ class Engine:
         self.world = world
         self.kernel: Kernel = world.kernel
         self.node = node
-        self.name = node.name
+        self.group = group
+        self.data_parallel_rank = data_parallel_rank
+        self.name = group.name_of(data_parallel_rank)
+        group.ranks.append(self)
         self.preset = preset
         self.options = options
         self.geometry = geometry
@@ -88,6 +95,7 @@ class Engine:
         self.processes = []
         self._gates = {}
         self._worker_error = None
+        self._config = None
         self.ready = self.kernel.event()
         self._inbox: Mailbox[tuple[EngineCoreRequestType, Any]] = Mailbox(
             self.kernel, "a message of the front end"
@@ -98,7 +106,8 @@ class Engine:
         self.kernel.spawn(self.core.process, self._main, name="main")
 
     def crash(self) -> None:
-        """All processes vanish at once, as after SIGKILL or a power failure."""
+        """All processes vanish at once, as after SIGKILL or a power failure. The front end ends
+        the other data-parallel ranks of the instance, as vLLM's does."""
         self._die("crashed", injected=True)
 
     def restart(self) -> None:
@@ -130,10 +139,15 @@ class Engine:
             self.kernel.crash(guest.process)
         for probe in self.world.probes:
             probe.engine_died(self.name, reason, injected=injected, traceback=traceback)
+        for other in self.group.others(self):
+            if other.alive:
+                other._die(f"{self.name} died", injected=injected)
 
     def _main(self) -> None:
         try:
-            loop = EngineLoop(self, self.vllm_config_for(self.core), self._executor_class())
+            config = self.vllm_config_for(self.core)
+            kind = LockstepLoop if self.in_lockstep else EngineLoop
+            loop = kind(self, config, self._executor_class())
             self.loop = loop
             self._watch_blocks(loop.scheduler)
             self.kernel.record("engine-started", node=self.name, incarnation=self.incarnation)
@@ -169,12 +183,13 @@ class Engine:
         return None if self.connector is None else self.connector.side_channel
 
     def add_request(self, request: EngineCoreRequest) -> None:
-        self._send(EngineCoreRequestType.ADD, request)
+        self.send(EngineCoreRequestType.ADD, request)
 
     def abort(self, request_ids: list[str]) -> None:
-        self._send(EngineCoreRequestType.ABORT, request_ids)
+        self.send(EngineCoreRequestType.ABORT, request_ids)
 
-    def _send(self, kind: EngineCoreRequestType, message: Any) -> None:
+    def send(self, kind: EngineCoreRequestType, message: Any) -> None:
+        """A message to the engine core, which arrives a moment later."""
         # One connection keeps its order, even where simultaneous events do not keep theirs: an
         # abort must not overtake the request it is about.
         inbox, on_the_way = self._inbox, self._on_the_way
@@ -187,13 +202,17 @@ class Engine:
             kind, message = self._inbox.get()
             if kind is EngineCoreRequestType.ADD:
                 message = loop.preprocess_add_request(message)
-            else:
+            elif kind is EngineCoreRequestType.ABORT:
                 loop.aborts_queue.put_nowait(message)
             loop.input_queue.put_nowait((kind, message))
 
     def deliver_outputs(self, item: ClientOutputs) -> None:
         """Outputs of a step reach the front end a moment later, in the order they were made."""
-        for output in item[1].outputs:
+        client, outputs = item
+        if client == _COORDINATOR:
+            self.kernel.call_later(_FRONT_END_LATENCY_NS, self.group.coordinate, self, outputs)
+            return
+        for output in outputs.outputs:
             self._outputs_on_the_way.append(output)
             self.kernel.call_later(_FRONT_END_LATENCY_NS, self._deliver, self._outputs_on_the_way)
 
@@ -225,8 +244,19 @@ class Engine:
             self.connector.load(guest)
         return config
 
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether the data-parallel ranks of the instance run every forward pass together."""
+        return self._config is not None and needs_lockstep(self._config, self.group.size)
+
+    def peers_of_rank(self, rank: int) -> HostGroup | None:
+        """The same tensor-parallel rank of all data-parallel ranks, if they work together."""
+        return self.group.host_group(self, f"rank {rank}") if self.in_lockstep else None
+
     def gate_of_step(self, step: int) -> Gate | None:
         """Where the ranks meet for forward pass number ``step``."""
+        if self.in_lockstep:
+            return self.group.gate(self, step, self.group.size * self.options.tp_size)
         if self.options.tp_size == 1:
             return None
         gate = self._gates.get(step)
@@ -240,11 +270,12 @@ class Engine:
         if connector is not None:
             connector.load(guest)
         options = self.options
-        return build_vllm_config(
+        config = build_vllm_config(
             self.preset,
             num_blocks=self.num_blocks,
             geometry=self.geometry,
             tp_size=options.tp_size,
+            data_parallel_size=options.data_parallel_size,
             max_model_len=self.max_model_len,
             max_num_seqs=options.max_num_seqs,
             max_num_batched_tokens=options.max_num_batched_tokens,
@@ -254,8 +285,11 @@ class Engine:
             connector=None if connector is None else connector.transfer_config(guest),
             kv_role=None if connector is None else connector.role,
             kv_load_failure_policy=options.kv_load_failure_policy,
-            engine_id=f"{self.name}-{self.incarnation}",
+            engine_id=f"{self.group.name}-{self.incarnation}",
         )
+        if self.group.size > 1:
+            configure_rank(config, self.data_parallel_rank)
+        return config
 
     def _executor_class(self) -> Callable[..., Any]:
         if self.options.executor == "multi-process":

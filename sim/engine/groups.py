@@ -68,11 +68,22 @@ class RankGroup:
 
 
 def enter_groups(engine: Engine, process: Process, rank: int) -> None:
-    """Put the groups of ``rank`` in place for the running process."""
-    size = engine.options.tp_size
-    tensor_parallel = RankGroup("tp", rank, size, engine.world.rendezvous(engine, size))
+    """Put the groups of ``rank`` in place for the running process.
+
+    Data-parallel ranks that run in lock-step are in one world, as in vLLM; independent ones know
+    nothing of each other.
+    """
+    world, name, size = engine.world, engine.name, engine.options.tp_size
+    tensor_parallel = RankGroup("tp", rank, size, world.rendezvous(name, engine, size))
     alone = RankGroup("alone", 0, 1, Rendezvous(engine.kernel, 1))
     parallel_state._WORLD = parallel_state._TP = tensor_parallel
     parallel_state._PP = parallel_state._DP = alone
     parallel_state._DCP = parallel_state._PCP = alone
+    if engine.in_lockstep:
+        instance, dp_rank, dp_size = engine.group.name, engine.data_parallel_rank, engine.group.size
+        everybody = world.rendezvous(f"{instance}/world", engine, dp_size * size)
+        peers = world.rendezvous(f"{instance}/dp{rank}", engine, dp_size)
+        number = dp_rank * size + rank
+        parallel_state._WORLD = RankGroup("world", number, dp_size * size, everybody)
+        parallel_state._DP = RankGroup("dp", dp_rank, dp_size, peers)
     process.resources["tp group"] = tensor_parallel

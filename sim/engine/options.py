@@ -16,6 +16,8 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Options of every engine of a scenario, with vLLM's names where it has one."""
 
     tp_size: Count = 1
+    data_parallel_size: Count = 1
+    """Engine cores of an instance; each has ``tp_size`` ranks, a scheduler and a cache."""
     executor: Executor = "single-process"
     async_scheduling: bool = True
     enable_prefix_caching: bool = True

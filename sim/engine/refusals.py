@@ -12,6 +12,7 @@ from sim.kernel.frames import described, described_with_place, raised_at
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
 
+_WAITS_TOLD = 3  # of the threads that were started first
 _NO_ROOM = "To serve at least one request"  # how vLLM begins when the pool is too small
 
 
@@ -20,6 +21,21 @@ def refusal(engine: Engine, error: BaseException) -> UsageError:
     if isinstance(error, UsageError):
         return error
     return UsageError(f"engine {engine.name} refused to start: {_reason(engine, error)}")
+
+
+def never_started(engine: Engine) -> UsageError:
+    """``engine`` hangs: which of its threads have died, and what the first ones wait for."""
+    kernel = engine.kernel
+    died = [
+        f"{failure.task} ended with {described(failure.exception)}"
+        for failure in kernel.failures
+        if failure.owner == engine.name
+    ]
+    waits = kernel.describe_waiters(engine.name)[:_WAITS_TOLD]
+    return UsageError(
+        f"engine {engine.name} did not start within ten virtual minutes: "
+        + "; ".join([*died, *waits])
+    )
 
 
 def _reason(engine: Engine, error: BaseException) -> str:

@@ -12,13 +12,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from vllm.distributed.kv_transfer import has_kv_transfer_group
+from vllm.distributed.utils import cpu_all_reduce_
 from vllm.forward_context import set_forward_context
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import AsyncModelRunnerOutput, KVConnectorOutput, ModelRunnerOutput
 
 from sim.device import DeviceEvent, Gate, Stream
 from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
+from sim.engine.data_parallel import HostGroup
 from sim.engine.forward import SyntheticModel
 from sim.engine.forward_context import ForwardContexts
 from sim.engine.forward_pass import ForwardPass
@@ -64,6 +67,7 @@ class ModelRunner:
         contexts: ForwardContexts,
         times: StepTimes,
         gate_of_step: GateOfStep,
+        peers: HostGroup | None,
         on_connector_output: OnConnectorOutput,
         on_new_stream: Callable[[str, TokenStream], None],
     ) -> None:
@@ -75,6 +79,7 @@ class ModelRunner:
         self.contexts = contexts
         self.times = times
         self._gate_of_step = gate_of_step
+        self._peers = peers
         self._on_connector_output = on_connector_output
         self._on_new_stream = on_new_stream
         self._requests: dict[str, RequestState] = {}
@@ -94,11 +99,16 @@ class ModelRunner:
             self._on_connector_output(no_forward.kv_connector_output)
             return no_forward
         self.kernel.sleep(self.times.host_ns)
+        across_ranks = self._meet_peers(scheduler_output.total_num_scheduled_tokens)
         batch = self._make_batch(scheduler_output)
         self._carry_states(batch)
         metadata, slots = self.contexts.of(batch)
         with set_forward_context(
-            metadata, self.vllm_config, num_tokens=batch.num_tokens, slot_mapping=slots
+            metadata,
+            self.vllm_config,
+            num_tokens=batch.num_tokens,
+            num_tokens_across_dp=across_ranks,
+            slot_mapping=slots,
         ):
             self.kv_connector.pre_forward(scheduler_output, batch)
             self._launch_forward(batch)
@@ -217,3 +227,18 @@ class ModelRunner:
         layers = self.contexts.layers
         forward_pass = ForwardPass(self.stream, self.model, batch, layers, duration_ns, gate)
         forward_pass.run_hooked(self.contexts.hooked if has_kv_transfer_group() else ())
+
+    def launch_dummy_forward(self) -> None:
+        """A pass that reads and writes nothing, for the sake of the other data-parallel ranks."""
+        self._meet_peers(1)
+        self._forwards += 1
+        gate = self._gate_of_step(self._forwards)
+        self.stream.enqueue("dummy forward", self.times.forward_ns(0, 1), gate=gate)
+
+    def _meet_peers(self, num_tokens: int) -> torch.Tensor | None:
+        """The sizes of the pass on all data-parallel ranks, if they run it together."""
+        if self._peers is None:
+            return None
+        sizes = torch.zeros(self._peers.size(), dtype=torch.int32)
+        sizes[self._peers.rank()] = num_tokens
+        return cpu_all_reduce_(sizes, self._peers)

@@ -99,6 +99,7 @@ class Worker:
             contexts,
             self.engine.options.step_times,
             self.engine.gate_of_step,
+            self.engine.peers_of_rank(self.rank),
             partial(self.engine.connector_reported, self.rank),
             self.engine.world.owners.scheduled,
         )
@@ -120,6 +121,11 @@ class Worker:
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         assert self.runner is not None
         return self.runner.execute_model(scheduler_output)
+
+    def execute_dummy_batch(self) -> None:
+        """A forward pass that only takes part in what the data-parallel ranks do together."""
+        assert self.runner is not None
+        self.runner.launch_dummy_forward()
 
     def sample_tokens(self, grammar_output: GrammarOutput | None) -> SampledLater | None:
         assert self.runner is not None

@@ -183,7 +183,7 @@ class Kernel:
             crash.__cause__ = error
             self.fail_run(crash)
             return
-        self.failures.append(TaskFailure(self.now_ns, task.path, task.process.node.name, error))
+        self.failures.append(TaskFailure(self.now_ns, task.path, task.process.owner, error))
         message = plain(str(error))
         self.record(
             "task-failed",
@@ -311,8 +311,10 @@ class Kernel:
             + "\n  ".join(self.describe_waiters())
         )
 
-    def describe_waiters(self) -> list[str]:
-        return [t.describe_wait() for t in self.tasks if not (t.finished or t.killed)]
+    def describe_waiters(self, owner: str | None = None) -> list[str]:
+        """Who waits for what, of all processes or of those of ``owner``."""
+        waiting = (task for task in self.tasks if not (task.finished or task.killed))
+        return [t.describe_wait() for t in waiting if owner in (None, t.process.owner)]
 
     def record(self, kind: str, **fields: Any) -> None:
         """Append to the event log in the name of the running task, or of the hardware."""

@@ -31,22 +31,27 @@ class ProcessState(enum.Enum):
 class Process:
     """An operating-system process: its tasks share memory, a GIL and their fate.
 
-    ``incarnation`` counts the starts on the same address. ``resources`` is what others keep per
-    process, each under a key of its own: facades, the guest loader, the device.
+    ``incarnation`` counts the starts on the same address. ``owner`` is what the process is part
+    of, by default its node. ``resources`` is what others keep per process, each under a key of
+    its own: facades, the guest loader, the device.
     """
 
     node: Node
     name: str
     incarnation: int = 0
+    owner: str = ""
     state: ProcessState = ProcessState.RUNNING
     gil_owner: Task | None = None
     tasks: list[Task] = field(default_factory=list)
     deferred: list[Task] = field(default_factory=list)
     resources: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.owner = self.owner or self.node.name
+
     @property
     def path(self) -> str:
-        return f"{self.node.name}/{self.name}"
+        return f"{self.owner}/{self.name}"
 
     @property
     def alive(self) -> bool:

@@ -79,7 +79,7 @@ class TaskFailure:
 
     time_ns: int
     task: str
-    node: str
+    owner: str
     exception: BaseException
 
     def text(self) -> str:

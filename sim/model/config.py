@@ -101,6 +101,7 @@ def build_vllm_config(
     num_blocks: int,
     geometry: Geometry = "reduced",
     tp_size: int = 1,
+    data_parallel_size: int = 1,
     max_model_len: int | None = None,
     max_num_seqs: int = 64,
     max_num_batched_tokens: int = 8192,
@@ -119,6 +120,8 @@ def build_vllm_config(
         num_blocks: cache blocks per rank, the null block included.
         geometry: which of the preset's dimensions.
         tp_size: tensor-parallel ranks.
+        data_parallel_size: data-parallel ranks, all on one machine; the configuration is that of
+            the instance.
         max_model_len: longest request in tokens; the preset's limit by default. vLLM refuses to
             plan a cache that does not hold one request of this length.
         max_num_seqs: requests that may run at once.
@@ -142,7 +145,7 @@ def build_vllm_config(
     with environment_unchanged():
         config = VllmConfig(
             model_config=_model_config(preset, geometry, max_model_len),
-            parallel_config=_parallel_config(tp_size),
+            parallel_config=_parallel_config(tp_size, data_parallel_size),
             scheduler_config=SchedulerConfig(
                 max_model_len=max_model_len,
                 max_num_seqs=max_num_seqs,
@@ -166,9 +169,13 @@ def build_vllm_config(
     return config
 
 
-def _parallel_config(tp_size: int) -> ParallelConfig:
+def _parallel_config(tp_size: int, data_parallel_size: int) -> ParallelConfig:
     return ParallelConfig(
         tensor_parallel_size=tp_size,
+        data_parallel_size=data_parallel_size,
+        data_parallel_size_local=data_parallel_size,
+        # Else vLLM looks for free ports of this machine. Nobody opens these.
+        _data_parallel_master_port_list=[29_501],
         distributed_executor_backend="mp",  # the one that the CPU platform leaves alone
     )
 

@@ -24,16 +24,16 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consumers: Count = 1
     colocated: bool = False
     """One engine without a connector does both; leave the numbers at 1 then."""
+    nodes: Literal["own", "shared"] = "own"
+    """Whether every instance has a machine of its own, or all share one."""
+    consumer_data_parallel_size: Count | None = None
+    """Data-parallel ranks of consumers, if not as many as ``engine.data_parallel_size``."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that would be ignored."""
-        if self.colocated and (self.producers, self.consumers) != (1, 1):
+        consumers = (self.consumers, self.consumer_data_parallel_size)
+        if self.colocated and (self.producers, *consumers) != (1, 1, None):
             raise ValueError("colocated means a single engine: leave producers and consumers out")
-
-    @property
-    def num_engines(self) -> int:
-        """How many engines run."""
-        return 1 if self.colocated else self.producers + self.consumers
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +62,24 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quiet_phase_s: Seconds = 180.0
     """Undisturbed time at the end, within which whatever is still open has to end."""
     max_virtual_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 7200.0
+
+    @property
+    def consumer_data_parallel_size(self) -> int:
+        """Data-parallel ranks of each consumer."""
+        return self.topology.consumer_data_parallel_size or self.engine.data_parallel_size
+
+    @property
+    def num_engines(self) -> int:
+        """How many engines run, every data-parallel rank counted."""
+        topology, size = self.topology, self.engine.data_parallel_size
+        if topology.colocated:
+            return size
+        return topology.producers * size + topology.consumers * self.consumer_data_parallel_size
+
+    @property
+    def num_ranks(self) -> int:
+        """How many devices have a KV cache."""
+        return self.num_engines * self.engine.tp_size
 
     def digest(self) -> str:
         """32 hexadecimal digits that name this scenario, whatever its file looks like."""

@@ -87,7 +87,7 @@ def test_exception_in_guest_task_is_attributed_to_its_node(
     kernel.spawn(process, fail, name="t")
     kernel.run()
     (failure,) = kernel.failures
-    assert (failure.node, failure.task) == ("p0", "p0/core/t")
+    assert (failure.owner, failure.task) == ("p0", "p0/core/t")
     assert "boom" in failure.text()
 
 

@@ -65,7 +65,7 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
         ),
         (
             "engine: {tp_sise: 2}",
-            "s.yaml: engine.tp_sise: unknown key (did you mean 'tp_size'?); accepted: tp_size, ex",
+            "s.yaml: engine.tp_sise: unknown key (did you mean 'tp_size'?); accepted: tp_size, da",
         ),
         ("fault: []", "s.yaml: fault: unknown key; accepted: schema_version, seed, model, "),
         ("[]", "s.yaml: the document: is [], expected a mapping with the keys schema_version, "),

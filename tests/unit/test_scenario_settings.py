@@ -52,7 +52,7 @@ def test_settings_are_checked_together() -> None:
     base = Scenario()
     two = with_settings(base, {"producers": "2"})
     back = with_settings(two, {"colocated": "true", "producers": "1"})
-    assert back.topology.num_engines == 1
+    assert back.num_engines == 1
     assert base == Scenario()
 
 

@@ -81,7 +81,7 @@ class SidePrograms:
         parent = self.kernel.require_task("start of a child process").process
         script = Path(args[1])
         name = f"{parent.name}+{script.stem}-{len(self._programs)}"
-        process = Process(parent.node, name, parent.incarnation)
+        process = Process(parent.node, name, parent.incarnation, parent.owner)
         program = SideProgram(self.kernel, parent, process, str(script), args[1:])
         self._programs.append(program)
         self.kernel.record("process-started", process=process.path, argv=args[2:])

@@ -262,8 +262,8 @@ def _functions(threads: Threads) -> dict[str, Callable[..., Any]]:
     def excepthook(args: Any) -> None:
         task = kernel.require_task("excepthook")
         if args.exc_type is not SystemExit and not kernel.closing:
-            node = task.process.node.name
-            kernel.failures.append(TaskFailure(kernel.now_ns, task.path, node, args.exc_value))
+            owner = task.process.owner
+            kernel.failures.append(TaskFailure(kernel.now_ns, task.path, owner, args.exc_value))
 
     def register_atexit(_function: Callable[..., Any], *_args: Any, **_kwargs: Any) -> None:
         """No simulated interpreter shuts down: a process is killed or the run ends."""
