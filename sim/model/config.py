@@ -120,10 +120,8 @@ def build_vllm_config(
         num_blocks: cache blocks per rank, the null block included.
         geometry: which of the preset's dimensions.
         tp_size: tensor-parallel ranks.
-        data_parallel_size: data-parallel ranks, all on one machine; the configuration is that of
-            the instance.
-        max_model_len: longest request in tokens; the preset's limit by default. vLLM refuses to
-            plan a cache that does not hold one request of this length.
+        data_parallel_size: data-parallel ranks of the instance, all on one machine.
+        max_model_len: longest request in tokens, which a cache must hold; the preset's by default.
         max_num_seqs: requests that may run at once.
         max_num_batched_tokens: tokens per engine step.
         enable_prefix_caching: reuse blocks of equal prefixes.
