@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 class AttentionGroup:
-    """Full attention, latent or not, and sliding windows; the model's own layers of a group.
+    """Full attention, latent or not, and sliding windows, with them indexers that pool tokens; the
+    model's own layers of a group.
 
     Args:
         index: of the group, which is the place of its table in a request's block tables.
@@ -52,6 +53,8 @@ class AttentionGroup:
         self._engine = engine
         self._layers = layers
         self._slots = {layer: memory.caches.slots(layer) for layer in layers}
+        specs = memory.caches.specs
+        self._tokens_per_entry = {layer: int(specs[layer].tokens_per_state) for layer in layers}
         self._memory = memory
         self._reporter = WrongBytesReporter(engine, rank, memory)
         self._check_everything = engine.world.check == "full"
@@ -142,6 +145,7 @@ class AttentionGroup:
                 block_ids=self._table(chunk).ids,
                 indices=indices,
                 block_size=self.block_size,
+                tokens_per_entry=self._tokens_per_entry[layer],
             )
             for mismatch in self._attended(mismatches, chunk):
                 if self._is_news(chunk, mismatch, before):
@@ -200,8 +204,11 @@ class AttentionGroup:
         columns = zip(*(self._positions(chunk) for chunk in batch.chunks), strict=True)
         block_ids, offsets, hashes = (np.concatenate(column) for column in columns)
         for layer, salts in layers.items():
-            slots = self._slots[layer]
-            slots[block_ids, offsets] = entry_bytes(hashes, salts, slots.shape[-1])
+            slots, shared_by = self._slots[layer], self._tokens_per_entry[layer]
+            # An entry is written with the last of its tokens; blocks are whole entries.
+            last = slice(None) if shared_by == 1 else (offsets + 1) % shared_by == 0
+            entries = entry_bytes(hashes[last], salts, slots.shape[-1])
+            slots[block_ids[last], offsets[last] // shared_by] = entries
         for chunk in batch.chunks:
             self._note_written(chunk)
 

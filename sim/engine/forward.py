@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec, MambaSpec
+from vllm.v1.kv_cache_interface import CircularBufferSpec, KVCacheConfig, MambaSpec
 
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import Batch, Chunk, deviation
 from sim.engine.memory import RankMemory
 from sim.engine.recurrent import StateGroup
+from sim.engine.ring import RingGroup
 from sim.model.content import entry_salts, next_token
 from sim.model.state_content import state_salts
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 _NONE: frozenset[int] = frozenset()
 
-CacheGroup = AttentionGroup | StateGroup
+CacheGroup = AttentionGroup | StateGroup | RingGroup
 
 
 class SyntheticModel:
@@ -39,17 +40,24 @@ class SyntheticModel:
         self.memory = memory
         self.vocab_size = engine.world.vocab_size
         self.groups = [
-            self._make_group(index, group.kv_cache_spec, group.layer_names)
+            self._make_group(index, group.layer_names)
             for index, group in enumerate(config.kv_cache_groups)
         ]
 
-    def _make_group(self, index: int, spec: KVCacheSpec, layers: list[str]) -> CacheGroup:
+    def _make_group(self, index: int, layers: list[str]) -> CacheGroup:
+        """By what the group's layers are; they may differ, but not in that."""
         engine, rank = self.engine, self.rank
         tp_size, preset = engine.options.tp_size, engine.preset
+        spec = self.memory.caches.specs[layers[0]]
         if isinstance(spec, MambaSpec):
             pieces = preset.state_pieces(tp_size, rank, engine.geometry)
             states = {layer: state_salts(layer, pieces) for layer in layers}
             return StateGroup(engine, rank, index, spec, states, self.memory)
+        if isinstance(spec, CircularBufferSpec):
+            indexer = preset.sizes(engine.geometry).indexer
+            assert indexer is not None, f"a ring without an indexer in {preset.name}"
+            kept = {layer: entry_salts(layer, range(spec.num_heads)) for layer in layers}
+            return RingGroup(engine, rank, index, indexer.tokens_per_entry, kept, self.memory)
         heads = preset.kv_heads_of_rank(tp_size, rank, engine.geometry)
         entries = {layer: entry_salts(layer, heads) for layer in layers}
         return AttentionGroup(engine, rank, index, spec, entries, self.memory)

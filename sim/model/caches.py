@@ -48,6 +48,8 @@ class KVCaches:
     """All of the memory, int8, starting and ending at a page boundary."""
     views: Mapping[str, torch.Tensor]
     """What the worker registers with the connector: [blocks, heads, states, content] a layer."""
+    specs: Mapping[str, KVCacheSpec]
+    """Each layer's own spec, taken out of its group's wrapper if there is one."""
     _slots: Mapping[str, Bytes]
     _states: Mapping[str, Bytes]
     _state_parts: Mapping[str, Mapping[StateTensor, range]]
@@ -67,6 +69,7 @@ class KVCaches:
             layout,
             supply.backing,
             views,
+            specs,
             _slots={
                 layer: _by_token(views[layer])
                 for layer, spec in specs.items()
@@ -125,7 +128,6 @@ class KVCaches:
 
 
 def _layer_specs(config: KVCacheConfig) -> dict[str, KVCacheSpec]:
-    """Each layer's own spec, taken out of its group's wrapper if there is one."""
     specs: dict[str, KVCacheSpec] = {}
     for group in config.kv_cache_groups:
         spec = group.kv_cache_spec

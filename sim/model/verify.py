@@ -106,50 +106,108 @@ def find_mismatches(
     block_ids: Sequence[int] | Integers,
     indices: Sequence[int] | Integers,
     block_size: int,
+    tokens_per_entry: int = 1,
     candidates: Candidates = _OWN_LAYER_ONLY,
 ) -> list[Mismatch]:
     """The wrong entries of a request in one layer, in order of position.
 
+    An entry of several tokens belongs to the prefix that ends with the last of them; there is none
+    before that token has come.
+
     Args:
-        slots: the layer's memory, [blocks, tokens of a block, heads, content].
+        slots: the layer's memory, [blocks, entries of a block, heads, content].
         salts: of the layer's heads on this rank.
         hashes: of the request's prefixes; as many tokens are expected in the cache.
         block_ids: the request's block table.
         indices: the places of the block table to check, ascending.
         block_size: tokens of a block.
+        tokens_per_entry: tokens that share an entry.
         candidates: helps to name what was found.
     """
     table = np.asarray(block_ids, dtype=np.int64)
-    starts = np.asarray(indices, dtype=np.int64)[:, None] * block_size
-    positions = (starts + np.arange(block_size)).reshape(-1)
-    positions = positions[positions < len(hashes)]
-    blocks = table[positions // block_size]
-    found: Bytes = slots[blocks, positions % block_size]
-    expected = entry_bytes(hashes[positions], salts, slots.shape[-1])
+    per_block, of_entries = block_size // tokens_per_entry, hashes[tokens_per_entry - 1 :: tokens_per_entry]
+    starts = np.asarray(indices, dtype=np.int64)[:, None] * per_block
+    places = (starts + np.arange(per_block)).reshape(-1)
+    places = places[places < len(of_entries)]
+    return _compare(
+        slots,
+        salts,
+        of_entries[places],
+        places,
+        (table[places // per_block], places % per_block),
+        tokens_per_entry,
+        candidates,
+    )
+
+
+def find_ring_mismatches(
+    slots: Bytes,
+    salts: EntrySalts,
+    hashes: Hashes,
+    *,
+    block_id: int,
+    first_token: int,
+    candidates: Candidates = _OWN_LAYER_ONLY,
+) -> list[Mismatch]:
+    """The wrong ones among a request's last entries in a ring, which is one block for all tokens.
+
+    Args:
+        slots: the layer's memory, [blocks, tokens of a ring, heads, content].
+        salts: of the layer's heads on this rank.
+        hashes: of the request's prefixes that end with the tokens to check.
+        block_id: the request's ring.
+        first_token: the position of the first of these tokens.
+        candidates: helps to name what was found.
+    """
+    positions = np.arange(first_token, first_token + len(hashes))
+    places = (np.full(len(positions), block_id), positions % slots.shape[1])
+    return _compare(slots, salts, hashes, positions, places, 1, candidates)
+
+
+def _compare(
+    slots: Bytes,
+    salts: EntrySalts,
+    hashes: Hashes,
+    numbers: Integers,
+    places: tuple[Integers, Integers],
+    tokens_per_entry: int,
+    candidates: Candidates,
+) -> list[Mismatch]:
+    """Entries by their numbers in the request; ``places`` are block ids and offsets in them."""
+    found: Bytes = slots[places]
+    expected = entry_bytes(hashes, salts, slots.shape[-1])
     if np.array_equal(wide(found), wide(expected)):
         return []
     differing = (found != expected).sum(axis=(1, 2))
     wrong = np.flatnonzero(differing)
     comparison = _Comparison(
-        salts, positions[wrong], blocks[wrong], found[wrong], differing[wrong], candidates
+        salts,
+        numbers[wrong],
+        places[0][wrong],
+        found[wrong],
+        differing[wrong],
+        tokens_per_entry,
+        candidates,
     )
     return list(comparison.mismatches())
 
 
 @dataclass(frozen=True, eq=False)
 class _Comparison:
-    """The wrong entries of one layer; parallel arrays, one element a token."""
+    """The wrong entries of one layer; parallel arrays, one element an entry."""
 
     salts: EntrySalts
-    positions: Integers
+    numbers: Integers
     blocks: Integers
     found: Bytes
     differing: Integers
+    tokens_per_entry: int
     candidates: Candidates
 
     def mismatches(self) -> Iterator[Mismatch]:
         for start, stop in self._runs():
-            first, last = int(self.positions[start]), int(self.positions[stop - 1])
+            first = int(self.numbers[start]) * self.tokens_per_entry
+            last = (int(self.numbers[stop - 1]) + 1) * self.tokens_per_entry - 1
             blocks = self.blocks[start:stop]
             yield Mismatch(
                 layer=self.salts.layer,
@@ -162,13 +220,23 @@ class _Comparison:
             )
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Index ranges of consecutive tokens with zeros, with one request's entries, or neither."""
+        """Index ranges of consecutive entries with zeros, with one request's entries, or neither."""
         hashes, is_entry = self._entries_of(self.salts, self.found)
         kinds = np.where(self.found.any(axis=(1, 2)), np.where(is_entry, 1, 2), 0)
-        is_other_request = ~extend_each_other(hashes) & (kinds[1:] == 1)
-        breaks = (np.diff(self.positions) != 1) | (np.diff(kinds) != 0) | is_other_request
-        edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(self.positions)]
+        is_other_request = self._may_be_another_requests(hashes) & (kinds[1:] == 1)
+        breaks = (np.diff(self.numbers) != 1) | (np.diff(kinds) != 0) | is_other_request
+        edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(self.numbers)]
         return pairwise(edges)
+
+    def _may_be_another_requests(self, hashes: Hashes) -> Flags:
+        """For each neighbouring pair, whether the second may be of another request than the first.
+
+        Of prefixes that differ by several tokens that cannot be told; but what lies in a block is
+        usually one request's.
+        """
+        if self.tokens_per_entry > 1:
+            return np.diff(self.blocks) != 0
+        return ~extend_each_other(hashes)
 
     def _identify(self, entry: Bytes) -> Found:
         sample = entry.tobytes()[:SAMPLE_BYTES]

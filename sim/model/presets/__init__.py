@@ -13,7 +13,7 @@ from sim.model.presets.base import GEOMETRIES, Dimensions, Geometry, ModelPreset
 __all__ = ["GEOMETRIES", "PRESETS", "Dimensions", "Geometry", "ModelPreset", "get_preset"]
 
 
-_SHARED = {"base", "hybrid"}  # what presets are made of
+_SHARED = {"base", "glm", "hybrid"}  # what presets are made of
 
 
 def _collect() -> Mapping[str, ModelPreset]:

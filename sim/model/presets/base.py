@@ -46,6 +46,25 @@ class StateDimensions:
         )
 
 
+@dataclass(frozen=True)
+class IndexerDimensions:
+    """A sparse-attention indexer whose cache has one entry for several tokens (kpool).
+
+    The tokens of a group that is not complete wait in a ring: a key and a gate score for each.
+    """
+
+    tokens_per_entry: int
+    head_size: int
+    """Of a token's key, and of its gate score."""
+
+    @property
+    def entry_size(self) -> int:
+        """Bytes of an entry: the pooled key in 8-bit floats, and a scale for every 128 of them."""
+        return self.head_size + _SCALE_BYTES * -(-self.head_size // _KEYS_PER_SCALE)
+
+
+_KEYS_PER_SCALE = 128
+_SCALE_BYTES = 4
 _CONV_BYTES = 2  # bfloat16, like the activations
 _SSM_BYTES = 4  # float32: a recurrence accumulates
 
@@ -61,6 +80,8 @@ class Dimensions:
     """Contents of the model's config.json, apart from what `ModelPreset` itself states."""
     state: StateDimensions | None = None
     """Of the recurrent layers of a hybrid model."""
+    indexer: IndexerDimensions | None = None
+    """Beside each attention layer of a model with sparse attention."""
 
 
 class LayerSpecs(Protocol):
@@ -89,8 +110,9 @@ class ModelPreset:
     """KV cache layouts that the model's attention backends accept, most preferred first."""
     num_groups: int = 1
     """KV cache groups; each needs blocks of its own from the one pool."""
-    backend: str = "TRITON_ATTN"
-    """vLLM's name of the attention backend whose kernels restrict a hybrid model's block size."""
+    backends: tuple[str, ...] = ("TRITON_ATTN",)
+    """The attention backends whose kernels restrict a hybrid model's block size, in the order of
+    its layers: vLLM's names of them, or of their classes where vLLM has no other name."""
     dtype: str = "bfloat16"
     max_positions: int = MAX_POSITIONS
 
@@ -111,7 +133,7 @@ class ModelPreset:
         if self.is_hybrid:
             from sim.model.presets.hybrid import align_states  # noqa: PLC0415  # loads vLLM
 
-            align_states(vllm_config, self.backend)
+            align_states(vllm_config, self.backends)
 
     def tokens_per_block(self, tp_size: int = 1, geometry: Geometry = "reduced") -> int:
         """Tokens of a cache block of the attention layers, and of prefix caching."""
@@ -134,10 +156,15 @@ class ModelPreset:
         """Cache bytes that one token adds on one rank, over all layers.
 
         As if nothing was ever freed: every state at the end of a block kept, and every token
-        that a sliding window has left behind.
+        that a sliding window has left behind. Rings are left out, because a request has one block
+        of them however long it is.
         """
         specs = self.layer_specs(tp_size, geometry)
-        pages = (Fraction(spec.page_size_bytes, spec.block_size) for spec in specs.values())
+        pages = (
+            Fraction(spec.page_size_bytes, spec.block_size)
+            for spec in specs.values()
+            if spec.prefix_cacheable
+        )
         return sum(pages, Fraction(0))
 
     def kv_heads_of_rank(self, tp_size: int, rank: int, geometry: Geometry = "reduced") -> range:

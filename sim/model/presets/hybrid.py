@@ -46,48 +46,59 @@ def hybrid_specs(
         vllm_config: what `align_states` prepared; without one, what it would prepare for an
             engine with prefix caching.
     """
+    attention_spec, state_spec = attention_and_state(
+        attention, state, tp_size=tp_size, block_size=block_size, vllm_config=vllm_config
+    )
+    return {layer.name: state_spec if layer.is_recurrent else attention_spec for layer in layers}
+
+
+def attention_and_state(
+    attention: Callable[..., KVCacheSpec],
+    state: StateDimensions,
+    *,
+    tp_size: int,
+    block_size: int,
+    vllm_config: VllmConfig | None,
+) -> tuple[KVCacheSpec, KVCacheSpec]:
+    """The specs of an attention layer and of a recurrent one; arguments as in `hybrid_specs`."""
     if vllm_config is None:
         attention_spec = attention(block_size=_aligned(attention, state, tp_size, block_size))
-        state_spec = _state_spec(
+        return attention_spec, _state_spec(
             state,
             tp_size,
             block_size=attention_spec.block_size,
             page_size_padded=attention_spec.page_size_bytes,
             mamba_cache_mode="align",
         )
-    else:
-        cache = vllm_config.cache_config
-        attention_spec = attention(block_size=cache.block_size)
-        state_spec = _state_spec(
-            state,
-            tp_size,
-            num_speculative_blocks=vllm_config.num_speculative_tokens,
-            block_size=cache.mamba_block_size,
-            page_size_padded=cache.mamba_page_size_padded,
-            mamba_cache_mode=cache.mamba_cache_mode,
-        )
-    return {layer.name: state_spec if layer.is_recurrent else attention_spec for layer in layers}
+    cache = vllm_config.cache_config
+    return attention(block_size=cache.block_size), _state_spec(
+        state,
+        tp_size,
+        num_speculative_blocks=vllm_config.num_speculative_tokens,
+        block_size=cache.mamba_block_size,
+        page_size_padded=cache.mamba_page_size_padded,
+        mamba_cache_mode=cache.mamba_cache_mode,
+    )
 
 
-def align_states(vllm_config: VllmConfig, backend: str) -> None:
+def align_states(vllm_config: VllmConfig, backends: Sequence[str]) -> None:
     """Set cache mode and block sizes of a hybrid model by vLLM's own code.
 
     In production that code runs when the layers exist and have told their attention backends;
-    here ``backend`` names the only one.
+    here ``backends`` are their names.
     """
     from vllm.model_executor.models.config import (  # noqa: PLC0415
         HybridAttentionMambaModelConfig,
         Qwen3_5ForConditionalGenerationConfig,
     )
     from vllm.platforms.interface import Platform  # noqa: PLC0415
-    from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: PLC0415
 
     class Loaded(Platform):
         """A platform on which the model's layers have been built."""
 
         @classmethod
         def _find_non_ssm_backends(cls, vllm_config: VllmConfig) -> list[Any]:
-            return [AttentionBackendEnum[backend].get_class()]
+            return [backend_class(name) for name in backends]
 
     cache = vllm_config.cache_config
     cache.mamba_cache_mode, cache.mamba_block_size = "none", None
@@ -95,6 +106,14 @@ def align_states(vllm_config: VllmConfig, backend: str) -> None:
     Qwen3_5ForConditionalGenerationConfig.verify_and_update_config(vllm_config)
     HybridAttentionMambaModelConfig.verify_and_update_config(vllm_config)
     Loaded.update_block_size_for_backend(vllm_config)
+
+
+def backend_class(name: str) -> Any:
+    """The attention backend of that name: one of vLLM's names, or the path of a class."""
+    from vllm.utils.import_utils import resolve_obj_by_qualname  # noqa: PLC0415
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: PLC0415
+
+    return resolve_obj_by_qualname(name) if "." in name else AttentionBackendEnum[name].get_class()
 
 
 def state_shapes(

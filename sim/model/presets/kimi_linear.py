@@ -92,5 +92,5 @@ PRESET = ModelPreset(
     # Neither the MLA nor the KDA backends state a preference, so this is vLLM's own order.
     supported_layouts=("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"),
     num_groups=4,
-    backend="TRITON_MLA",
+    backends=("TRITON_MLA",),
 )

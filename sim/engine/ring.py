@@ -1,0 +1,139 @@
+"""One KV cache group of rings on one rank: the tokens of an indexer's group that is not complete.
+
+An indexer that pools has one entry for a group of tokens, made when the last of them comes. What it
+is made of waits in a ring, one block for each request, the entry of a token at its position modulo
+the ring's size. So a ring is read only by the pass that completes a group which an earlier pass
+began; what lies in it of complete groups is nobody's business.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.engine.batch import Batch, BlockTable, Chunk
+from sim.engine.memory import BlockArray, RankMemory
+from sim.engine.wrong_bytes import WrongBytesReporter
+from sim.model.content import EntrySalts, Hashes, entry_bytes
+from sim.model.verify import find_ring_mismatches
+
+if TYPE_CHECKING:
+    from sim.engine.engine import Engine
+
+
+class RingGroup:
+    """Rings of a pooling indexer, each of them the only block of its request.
+
+    Args:
+        index: of the group, which is the place of its table in a request's block tables.
+        tokens_per_entry: tokens that the indexer pools into one entry.
+        layers: the salts of what each layer keeps of a token.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        rank: int,
+        index: int,
+        tokens_per_entry: int,
+        layers: dict[str, EntrySalts],
+        memory: RankMemory,
+    ) -> None:
+        self.index = index
+        self._engine = engine
+        self._tokens_per_entry = tokens_per_entry
+        self._layers = layers
+        self._slots = {layer: memory.caches.slots(layer) for layer in layers}
+        self._memory = memory
+        self._reporter = WrongBytesReporter(engine, rank, memory)
+        self._check_everything = engine.world.check == "full"
+
+    def _table(self, chunk: Chunk) -> BlockTable:
+        return chunk.state.tables[self.index]
+
+    # ---------------------------------------------------------------- reading
+
+    def read(self, batch: Batch) -> None:
+        """Take the earlier tokens of the group that each chunk completes."""
+        for chunk in batch.chunks:
+            number, in_ring = divmod(chunk.start, self._tokens_per_entry)
+            if not in_ring or chunk.end < (number + 1) * self._tokens_per_entry:
+                continue
+            table = self._table(chunk)
+            block_id = int(table.ids[0])
+            version = self._memory.versions[block_id]
+            if table.verified[0] == version and not self._check_everything:
+                continue
+            table.verified[0] = version
+            batch.reads.append((chunk.state.request_id, self.index, np.array([block_id])))
+            self._compare(batch, chunk, number, block_id)
+
+    def _compare(self, batch: Batch, chunk: Chunk, number: int, block_id: int) -> None:
+        """Compare the ring with the tokens of group ``number`` that come before the chunk."""
+        state, first = chunk.state, number * self._tokens_per_entry
+        for layer, salts in self._layers.items():
+            mismatches = find_ring_mismatches(
+                self._slots[layer],
+                salts,
+                chunk.tokens.hashes[first : chunk.start],
+                block_id=block_id,
+                first_token=first,
+            )
+            key = (self.index, number, layer)
+            before = state.wrong.pop(key, None)
+            if not mismatches:
+                continue
+            state.wrong[key] = sum(mismatch.digest for mismatch in mismatches) % (1 << 64) or 1
+            if state.wrong[key] != before:
+                batch.findings += [
+                    self._reporter.finding(state.request_id, self.index, mismatch)
+                    for mismatch in mismatches
+                ]
+
+    def read_pending(self, batch: Batch) -> None:
+        """Nothing: nobody writes into the ring of another."""
+
+    def forget_recomputed(self, chunk: Chunk) -> None:
+        """An entry that was made of wrong tokens stays, until the request makes it again."""
+        wrong = chunk.state.wrong
+        for key in [key for key in wrong if key[0] == self.index]:
+            if key[1] * self._tokens_per_entry >= chunk.start:
+                del wrong[key]
+
+    # ---------------------------------------------------------------- writing
+
+    def write(self, batch: Batch) -> None:
+        """Keep the last tokens of each chunk, as many as the indexer pools."""
+        columns = zip(*(self._kept(chunk) for chunk in batch.chunks), strict=True)
+        block_ids, positions, hashes = (np.concatenate(column) for column in columns)
+        for layer, salts in self._layers.items():
+            slots = self._slots[layer]
+            entries = entry_bytes(hashes, salts, slots.shape[-1])
+            slots[block_ids, positions % slots.shape[1]] = entries
+        for chunk in batch.chunks:
+            self._note_written(chunk)
+
+    def _first_kept(self, chunk: Chunk) -> int:
+        return max(chunk.start, chunk.end - self._tokens_per_entry)
+
+    def _kept(self, chunk: Chunk) -> tuple[BlockArray, BlockArray, Hashes]:
+        """Block ids, positions and prefix hashes of the tokens that are kept."""
+        positions = np.arange(self._first_kept(chunk), chunk.end)
+        block_ids = np.full(len(positions), self._table(chunk).ids[0])
+        return block_ids, positions, chunk.tokens.hashes[positions[0] : chunk.end]
+
+    def _note_written(self, chunk: Chunk) -> None:
+        """What a request wrote itself is right: all there is of a group that began after it."""
+        table = self._table(chunk)
+        ids, verified = table.ids, table.verified
+        began = chunk.end // self._tokens_per_entry * self._tokens_per_entry
+        is_right = began >= self._first_kept(chunk) or verified[0] == self._memory.versions[ids[0]]
+        request_id, node = chunk.state.request_id, self._engine.name
+        self._memory.wrote(
+            ids,
+            self._engine.kernel.now_ns,
+            lambda: f"the forward pass of {request_id} on {node}",
+        )
+        if is_right:
+            verified[0] = self._memory.versions[ids[0]]
