@@ -30,6 +30,7 @@ def _describe(preset: ModelPreset) -> dict[str, Any]:
             "layers": sizes.num_layers,
             "kv_heads": sizes.num_kv_heads,
             "head_size": sizes.head_size,
+            "tokens_per_block": preset.tokens_per_block(1, name),
             "bytes_per_token": float(preset.bytes_per_token(1, name)),
         }
         for name, sizes in preset.dimensions.items()
@@ -48,7 +49,7 @@ def _describe(preset: ModelPreset) -> dict[str, Any]:
 def _render(models: list[dict[str, Any]], console: Console) -> None:
     table = Table(title="models")
     table.add_column("model", no_wrap=True)
-    for heading in ("geometry", "layers", "KV heads", "head size", "bytes/token"):
+    for heading in ("geometry", "layers", "KV heads", "head size", "block", "bytes/token"):
         table.add_column(heading)
     for model in models:
         for number, (name, sizes) in enumerate(model["geometries"].items()):
@@ -58,12 +59,16 @@ def _render(models: list[dict[str, Any]], console: Console) -> None:
                 str(sizes["layers"]),
                 str(sizes["kv_heads"]),
                 str(sizes["head_size"]),
+                str(sizes["tokens_per_block"]),
                 f"{sizes['bytes_per_token']:g}",
             )
     console.print(table)
-    console.print("bytes/token: cache bytes of one token on one rank at TP 1", style="dim")
+    console.print(
+        "block: tokens of a cache block; bytes/token: cache bytes of one token; both on one rank "
+        "at TP 1",
+        style="dim",
+    )
     for model in models:
         console.print(
-            f"[bold]{model['name']}[/]: {model['summary']}; "
-            f"blocks of {model['block_size']} tokens, {model['max_positions']:,} positions"
+            f"[bold]{model['name']}[/]: {model['summary']}; {model['max_positions']:,} positions"
         )

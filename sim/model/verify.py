@@ -125,7 +125,10 @@ def find_mismatches(
         candidates: helps to name what was found.
     """
     table = np.asarray(block_ids, dtype=np.int64)
-    per_block, of_entries = block_size // tokens_per_entry, hashes[tokens_per_entry - 1 :: tokens_per_entry]
+    per_block, of_entries = (
+        block_size // tokens_per_entry,
+        hashes[tokens_per_entry - 1 :: tokens_per_entry],
+    )
     starts = np.asarray(indices, dtype=np.int64)[:, None] * per_block
     places = (starts + np.arange(per_block)).reshape(-1)
     places = places[places < len(of_entries)]
@@ -220,7 +223,7 @@ class _Comparison:
             )
 
     def _runs(self) -> Iterator[tuple[int, int]]:
-        """Index ranges of consecutive entries with zeros, with one request's entries, or neither."""
+        """Index ranges of consecutive entries: zeros, one request's entries, or neither."""
         hashes, is_entry = self._entries_of(self.salts, self.found)
         kinds = np.where(self.found.any(axis=(1, 2)), np.where(is_entry, 1, 2), 0)
         is_other_request = self._may_be_another_requests(hashes) & (kinds[1:] == 1)
@@ -235,7 +238,8 @@ class _Comparison:
         usually one request's.
         """
         if self.tokens_per_entry > 1:
-            return np.diff(self.blocks) != 0
+            is_next_block: Flags = np.diff(self.blocks) != 0
+            return is_next_block
         return ~extend_each_other(hashes)
 
     def _identify(self, entry: Bytes) -> Found:

@@ -98,7 +98,7 @@ class WrongBytesRead(Oracle):
     def wrong_bytes(self, finding: WrongBytes) -> None:
         chain = [*finding.history, *self._origin(finding)]
         what = (
-            f"layer {finding.layer}, {block_list(finding.block_ids)}, "
+            f"layer {finding.layer}, group {finding.group}, {block_list(finding.block_ids)}, "
             f"tokens {finding.first_token}-{finding.last_token}; found {finding.found}"
         )
         self.report(

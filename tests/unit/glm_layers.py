@@ -30,6 +30,7 @@ from vllm.models.glm5next.common.attention import (  # noqa: E402
     Glm5NextTailCache,
 )
 from vllm.models.glm5next.common.kda import Glm5NextLinearAttention  # noqa: E402
+from vllm.models.glm5next.nvidia import sparse_indexer as kpool_prefill  # noqa: E402, F401
 from vllm.v1.attention.backends.mla.rocm_aiter_mla_sparse import (  # noqa: E402
     ROCMAiterMLASparseBackend,
 )
@@ -65,11 +66,14 @@ def _as_collected(layer: Any, config: VllmConfig, is_drafter: bool) -> KVCacheSp
 def _attention(config: VllmConfig) -> dict[str, Any]:
     model = config.model_config.hf_text_config
     common = {"cache_config": config.cache_config, "_index_kpool": model.index_kpool}
-    scales = -(-model.index_head_dim // 128) * 4
+    entry_size = model.index_head_dim + -(-model.index_head_dim // 128) * 4
     top_k = -(-(model.index_topk + model.index_kpool - 1) // 128) * 128
     return {
         ".indexer.k_cache": _bare(
-            Glm5NextIndexerCache, head_dim=model.index_head_dim + scales, dtype=torch.uint8, **common
+            Glm5NextIndexerCache,
+            head_dim=entry_size,
+            dtype=torch.uint8,
+            **common,
         ),
         ".indexer.tail_cache": _bare(
             Glm5NextTailCache, head_dim=model.index_head_dim, dtype=torch.bfloat16, **common

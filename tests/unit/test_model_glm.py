@@ -68,9 +68,10 @@ def test_the_figures_of_a_block(name: str, geometry: Geometry, tp_size: int) -> 
         for group in worker.kv_cache_groups
         for layer, spec in group.kv_cache_spec.kv_cache_specs.items()
     }
-    latent, entries = specs["model.layers.3.self_attn.attn"], specs[
-        "model.layers.3.self_attn.indexer.k_cache"
-    ]
+    latent, entries = (
+        specs["model.layers.3.self_attn.attn"],
+        specs["model.layers.3.self_attn.indexer.k_cache"],
+    )
     state = specs["model.layers.0.self_attn"]
     (stride,) = {tensor.block_stride for tensor in worker.kv_cache_tensors}
     assert layout.name == "BLHNC"

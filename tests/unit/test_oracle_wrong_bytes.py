@@ -36,7 +36,8 @@ def test_a_finding_tells_where_the_bytes_came_from_and_who_had_them() -> None:
     assert violation.oracle == "wrong-bytes"
     assert violation.time_s == 60.2
     assert violation.detail.startswith(
-        "d0 rank 0 read wrong bytes for r0-d0: layer model.layers.0.self_attn.attn, blocks 8-9, "
+        "d0 rank 0 read wrong bytes for r0-d0: layer model.layers.0.self_attn.attn, group 0, "
+        "blocks 8-9, "
         "tokens 0-31; found the bytes of r7, token 0; block 8 was last written"
     )
     assert violation.evidence["owner"] == "r7"
