@@ -49,7 +49,7 @@ def _describe(preset: ModelPreset) -> dict[str, Any]:
 def _render(models: list[dict[str, Any]], console: Console) -> None:
     table = Table(title="models")
     table.add_column("model", no_wrap=True)
-    for heading in ("geometry", "layers", "KV heads", "head size", "block", "bytes/token"):
+    for heading in ("geometry", "layers", "heads", "head size", "block", "B/token"):
         table.add_column(heading)
     for model in models:
         for number, (name, sizes) in enumerate(model["geometries"].items()):
@@ -64,8 +64,8 @@ def _render(models: list[dict[str, Any]], console: Console) -> None:
             )
     console.print(table)
     console.print(
-        "block: tokens of a cache block; bytes/token: cache bytes of one token; both on one rank "
-        "at TP 1",
+        "heads: KV heads; block: tokens of a cache block; B/token: cache bytes of one token; "
+        "all of one rank at TP 1",
         style="dim",
     )
     for model in models:

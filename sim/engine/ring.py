@@ -104,7 +104,7 @@ class RingGroup:
     # ---------------------------------------------------------------- writing
 
     def write(self, batch: Batch) -> None:
-        """Keep the last tokens of each chunk, as many as the indexer pools."""
+        """Keep the last tokens of each chunk, as many as the indexer pools, and all drafts."""
         columns = zip(*(self._kept(chunk) for chunk in batch.chunks), strict=True)
         block_ids, positions, hashes = (np.concatenate(column) for column in columns)
         for layer, salts in self._layers.items():
@@ -115,19 +115,20 @@ class RingGroup:
             self._note_written(chunk)
 
     def _first_kept(self, chunk: Chunk) -> int:
-        return max(chunk.start, chunk.end - self._tokens_per_entry)
+        return max(chunk.start, chunk.end - max(self._tokens_per_entry, chunk.num_drafts + 1))
 
     def _kept(self, chunk: Chunk) -> tuple[BlockArray, BlockArray, Hashes]:
         """Block ids, positions and prefix hashes of the tokens that are kept."""
         positions = np.arange(self._first_kept(chunk), chunk.end)
         block_ids = np.full(len(positions), self._table(chunk).ids[0])
-        return block_ids, positions, chunk.tokens.hashes[positions[0] : chunk.end]
+        return block_ids, positions, chunk.hashes[positions[0] - chunk.start :]
 
     def _note_written(self, chunk: Chunk) -> None:
-        """What a request wrote itself is right: all there is of a group that began after it."""
+        """What a request wrote itself is right: all there is of a group that begins with it."""
         table = self._table(chunk)
         ids, verified = table.ids, table.verified
-        began = chunk.end // self._tokens_per_entry * self._tokens_per_entry
+        surely_there = chunk.end - chunk.num_drafts
+        began = surely_there // self._tokens_per_entry * self._tokens_per_entry
         is_right = began >= self._first_kept(chunk) or verified[0] == self._memory.versions[ids[0]]
         request_id, node = chunk.state.request_id, self._engine.name
         self._memory.wrote(
@@ -137,3 +138,7 @@ class RingGroup:
         )
         if is_right:
             verified[0] = self._memory.versions[ids[0]]
+
+    def settle(self, batch: Batch) -> None:
+        """Nothing: a ring has room for all drafts beside the tokens of the group they go on from,
+        and what comes in the place of rejected ones is written before it is read."""
