@@ -26,6 +26,7 @@ from vllm.v1.kv_cache_interface import (
 
 from sim.device import Stream
 from sim.engine.batch import Batch
+from sim.engine.memory import BlockArray
 
 
 @dataclass(frozen=True)
@@ -65,8 +66,12 @@ class _Written:
         for chunk in self._batch.chunks:
             index, offset = np.divmod(np.arange(chunk.start, chunk.end), self._block_size)
             ids = chunk.state.tables[self._group].ids
-            parts.append(ids[index] * self._block_size + offset)
+            parts.append(ids[self._in_table(index)] * self._block_size + offset)
         return torch.from_numpy(np.concatenate(parts))
+
+    def _in_table(self, index: BlockArray) -> BlockArray:
+        """Where in the block table the blocks are that positions would have one after another."""
+        return index
 
 
 class _Metadata(_Written, AttentionMetadata):
@@ -75,6 +80,13 @@ class _Metadata(_Written, AttentionMetadata):
 
 class _LatentMetadata(_Written, MLACommonMetadata[Any]):
     """Of layers with latent attention, which connectors tell by their class."""
+
+
+class _RingMetadata(_Metadata):
+    """Of rings, which have one block for all positions."""
+
+    def _in_table(self, index: BlockArray) -> BlockArray:
+        return np.zeros_like(index)
 
 
 class _SlotMappings(dict[str, torch.Tensor]):
@@ -122,7 +134,11 @@ class ForwardContexts:
 
 def _maker(spec: KVCacheSpec) -> Callable[[Stream, Batch, int], _Written]:
     first = next(iter(_specs_in(spec)))
-    kind = _LatentMetadata if isinstance(first, MLAAttentionSpec) else _Metadata
+    kind: type[_Written] = _Metadata
+    if isinstance(first, MLAAttentionSpec):
+        kind = _LatentMetadata
+    elif isinstance(first, CircularBufferSpec):
+        kind = _RingMetadata
     return lambda stream, batch, group: kind(stream, batch, group, spec.block_size)
 
 

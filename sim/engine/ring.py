@@ -8,6 +8,7 @@ began; what lies in it of complete groups is nobody's business.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,6 +57,9 @@ class RingGroup:
 
     def read(self, batch: Batch) -> None:
         """Take the earlier tokens of the group that each chunk completes."""
+        layers = batch.of_piece(self._layers)
+        if not layers:
+            return
         for chunk in batch.chunks:
             number, in_ring = divmod(chunk.start, self._tokens_per_entry)
             if not in_ring or chunk.end < (number + 1) * self._tokens_per_entry:
@@ -65,14 +69,22 @@ class RingGroup:
             version = self._memory.versions[block_id]
             if table.verified[0] == version and not self._check_everything:
                 continue
-            table.verified[0] = version
+            if batch.piece is None:  # else other layers have not been looked at
+                table.verified[0] = version
             batch.reads.append((chunk.state.request_id, self.index, np.array([block_id])))
-            self._compare(batch, chunk, number, block_id)
+            self._compare(batch, chunk, number, block_id, layers)
 
-    def _compare(self, batch: Batch, chunk: Chunk, number: int, block_id: int) -> None:
+    def _compare(
+        self,
+        batch: Batch,
+        chunk: Chunk,
+        number: int,
+        block_id: int,
+        layers: Mapping[str, EntrySalts],
+    ) -> None:
         """Compare the ring with the tokens of group ``number`` that come before the chunk."""
         state, first = chunk.state, number * self._tokens_per_entry
-        for layer, salts in self._layers.items():
+        for layer, salts in layers.items():
             mismatches = find_ring_mismatches(
                 self._slots[layer],
                 salts,
@@ -105,14 +117,17 @@ class RingGroup:
 
     def write(self, batch: Batch) -> None:
         """Keep the last tokens of each chunk, as many as the indexer pools, and all drafts."""
+        layers = batch.of_piece(self._layers)
+        if not layers:
+            return
         columns = zip(*(self._kept(chunk) for chunk in batch.chunks), strict=True)
         block_ids, positions, hashes = (np.concatenate(column) for column in columns)
-        for layer, salts in self._layers.items():
+        for layer, salts in layers.items():
             slots = self._slots[layer]
             entries = entry_bytes(hashes, salts, slots.shape[-1])
             slots[block_ids, positions % slots.shape[1]] = entries
         for chunk in batch.chunks:
-            self._note_written(chunk)
+            self._note_written(chunk, is_whole=batch.piece is None)
 
     def _first_kept(self, chunk: Chunk) -> int:
         return max(chunk.start, chunk.end - max(self._tokens_per_entry, chunk.num_drafts + 1))
@@ -123,13 +138,15 @@ class RingGroup:
         block_ids = np.full(len(positions), self._table(chunk).ids[0])
         return block_ids, positions, chunk.hashes[positions[0] - chunk.start :]
 
-    def _note_written(self, chunk: Chunk) -> None:
-        """What a request wrote itself is right: all there is of a group that begins with it."""
+    def _note_written(self, chunk: Chunk, *, is_whole: bool) -> None:
+        """What a request wrote itself is right: all there is of a group that begins with it, if it
+        wrote all layers at once."""
         table = self._table(chunk)
         ids, verified = table.ids, table.verified
         surely_there = chunk.end - chunk.num_drafts
         began = surely_there // self._tokens_per_entry * self._tokens_per_entry
-        is_right = began >= self._first_kept(chunk) or verified[0] == self._memory.versions[ids[0]]
+        is_right = is_whole and began >= self._first_kept(chunk)
+        is_right |= bool(verified[0] == self._memory.versions[ids[0]])
         request_id, node = chunk.state.request_id, self._engine.name
         self._memory.wrote(
             ids,

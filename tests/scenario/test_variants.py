@@ -20,8 +20,9 @@ from known_findings import (
     missing,
     unexplained,
 )
-from variants import SETUPS, VARIANTS, Case, as_parameters, cases, windows
+from variants import SETUPS, VARIANTS, Case, as_parameters, cases, refused, windows
 
+from sim.errors import UsageError
 from sim.model.presets import ModelPreset
 from sim.run import run
 
@@ -78,6 +79,13 @@ def test_every_case_is_clean_or_a_known_finding(case: Case) -> None:
     assert requests["unfinished"] == 0
     assert aborted <= len(scenario.router.aborts)
     assert requests.get("length", 0) + aborted == requests["total"]
+
+
+@pytest.mark.parametrize("case", as_parameters(refused()))
+def test_what_a_setup_does_not_serve_is_refused_at_start_up(case: Case) -> None:
+    """No model is left out of the suite that would run."""
+    with pytest.raises(UsageError, match="refused to start"):
+        run(case.scenario())
 
 
 def test_every_finding_is_explained_in_the_documents() -> None:

@@ -38,6 +38,8 @@ class Setup:
     name: str
     colocated: bool = False
     settings: Settings = field(default_factory=dict)
+    serves: Callable[[ModelPreset], bool] = lambda preset: True
+    """Whether it serves the model; engines with the others refuse to start."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,11 @@ def windows(preset: ModelPreset) -> set[int]:
     return {size for size in sizes if size is not None}
 
 
+def has_rings(preset: ModelPreset) -> bool:
+    """Rings are a second attention group beside states."""
+    return preset.sizes("reduced").indexer is not None
+
+
 def scarce(preset: ModelPreset) -> int:
     """Blocks for hardly more than two requests of `together`."""
     block = preset.tokens_per_block()
@@ -175,7 +182,7 @@ def scarce(preset: ModelPreset) -> int:
 SETUPS = (
     Setup("colocated", colocated=True),
     Setup("reference", settings={"connector": "reference"}),
-    Setup("moriio-read", settings={"connector": "moriio"}),
+    Setup("moriio-read", settings={"connector": "moriio"}, serves=lambda p: not has_rings(p)),
 )
 
 PHASES = ("queued_at_p", "prefill", "handoff", "queued_at_d", "allocated", "decode")
@@ -235,7 +242,15 @@ VARIANTS = (
 def cases() -> Iterator[Case]:
     """Everything the suite runs."""
     for preset, setup, variant in itertools.product(PRESETS.values(), SETUPS, VARIANTS):
-        yield Case(preset, setup, variant)
+        if setup.serves(preset):
+            yield Case(preset, setup, variant)
+
+
+def refused() -> Iterator[Case]:
+    """For each setup and each model that it does not serve, a case."""
+    for preset, setup in itertools.product(PRESETS.values(), SETUPS):
+        if not setup.serves(preset):
+            yield Case(preset, setup, VARIANTS[0])
 
 
 def as_parameters(chosen: Iterator[Case]) -> list[object]:
