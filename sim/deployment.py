@@ -89,13 +89,16 @@ class Deployment:
         """Blocks of each rank, and the longest request in tokens."""
         scenario = self._scenario
         options, preset = scenario.engine, get_preset(scenario.model)
-        longest = max(longest_request(self._requests), _SHORTEST_LENGTH)
-        block_size = preset.tokens_per_block(options.tp_size, scenario.geometry)
-        bytes_per_token = preset.bytes_per_token(options.tp_size, scenario.geometry)
+        drafts = options.num_speculative_tokens
+        method = options.speculation.method if options.speculation else None
+        # Room for drafts behind the last token, or the last steps would have fewer than others.
+        longest = max(longest_request(self._requests), _SHORTEST_LENGTH) + 2 * drafts
+        block_size = preset.tokens_per_block(options.tp_size, scenario.geometry, drafts)
+        bytes_per_token = preset.bytes_per_token(options.tp_size, scenario.geometry, method)
         blocks_for_longest = -(-longest // block_size)
         # vLLM refuses a pool that cannot hold one request of the maximum length.
         num_blocks = options.num_blocks or max(
-            (blocks_for_longest + 1) * preset.num_groups + 1,
+            (blocks_for_longest + 1 + drafts) * preset.num_groups + 1,
             default_num_blocks(
                 self._requests,
                 block_size,
@@ -103,6 +106,7 @@ class Deployment:
                 bytes_per_token=bytes_per_token,
                 num_ranks=scenario.num_ranks,
                 num_groups=preset.num_groups,
+                num_speculative_tokens=drafts,
             ),
         )
         check_memory(num_blocks, block_size, bytes_per_token, preset.num_groups)

@@ -76,6 +76,8 @@ class World:
         self.probes.add(back_door)
         self.facades["back_door"] = back_door.facade()
         self.fabric.on_landing(self.probes)
+        self.hand_offs: set[int] = set()
+        """Hashes of the prompts whose producers computed them without their last token."""
         self.nodes: dict[str, Node] = {}
         self._globals = SharedGlobals()
         self._guests: list[GuestProcess] = []

@@ -202,15 +202,23 @@ class AttentionGroup:
         if not layers:
             return
         columns = zip(*(self._positions(chunk) for chunk in batch.chunks), strict=True)
-        block_ids, offsets, hashes = (np.concatenate(column) for column in columns)
+        self._scatter(layers, *(np.concatenate(column) for column in columns))
+        for chunk in batch.chunks:
+            self._note_written(chunk)
+
+    def _scatter(
+        self,
+        layers: Mapping[str, EntrySalts],
+        block_ids: BlockArray,
+        offsets: BlockArray,
+        hashes: Hashes,
+    ) -> None:
         for layer, salts in layers.items():
             slots, shared_by = self._slots[layer], self._tokens_per_entry[layer]
             # An entry is written with the last of its tokens; blocks are whole entries.
             last = slice(None) if shared_by == 1 else (offsets + 1) % shared_by == 0
             entries = entry_bytes(hashes[last], salts, slots.shape[-1])
             slots[block_ids[last], offsets[last] // shared_by] = entries
-        for chunk in batch.chunks:
-            self._note_written(chunk)
 
     def _positions(self, chunk: Chunk) -> tuple[BlockArray, BlockArray, Hashes]:
         """Block ids, slots in them, and prefix hashes of a chunk's tokens."""

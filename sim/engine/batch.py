@@ -109,6 +109,8 @@ class RequestState:
     """By group of recurrent layers, the place in the table of the block with the running state."""
     drafts: list[int] = field(default_factory=list)
     """What the drafter proposed after the last pass."""
+    odd_rows: set[int] = field(default_factory=set)
+    """Positions of rows that the drafter found to be the other legal ones of a hand-off."""
 
     def roll_back(self, num_computed: int, num_output: int) -> None:
         """The scheduler took back tokens, because blocks that they were computed from failed to
@@ -232,6 +234,17 @@ class Batch:
         if self.piece is None:
             return layers
         return {layer: layers[layer] for layer in self.piece if layer in layers}
+
+    def drafting(self) -> Batch:
+        """The drafter's share of the step, once the connector has told of the step's loads."""
+        return Batch(
+            self.req_ids,
+            self.chunks,
+            self.idx_mapping,
+            self.num_tokens,
+            invalid_blocks=self.invalid_blocks,
+            has_results=True,
+        )
 
     def loads_failed(self, block_ids: Iterable[int]) -> None:
         """The connector reports blocks as not loaded in this step."""

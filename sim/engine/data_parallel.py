@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sim.engine.engine import Engine
 
 _LATENCY_NS = 50 * US  # a message between the ranks' hosts, or with the coordinator
-_PASSES_IN_FLIGHT = 4  # more than any rank is ahead of another
+_PASSES_IN_FLIGHT = 8  # more than any rank is ahead of another
 
 
 def configure_rank(config: VllmConfig, rank: int) -> None:

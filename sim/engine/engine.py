@@ -223,8 +223,16 @@ class Engine:
 
     # ----------------------------------------------- what processes are made of
 
+    @property
+    def drafter_layers(self) -> frozenset[str]:
+        """The layers with a cache that are the drafter's; none without speculation."""
+        speculation = self.options.speculation
+        if speculation is None:
+            return frozenset()
+        return frozenset(self.preset.drafter(speculation.method).layers[self.geometry])
+
     def layer_specs(self, vllm_config: VllmConfig) -> dict[str, Any]:
-        return self.preset.layer_specs(self.options.tp_size, self.geometry, vllm_config)
+        return self.preset.cache_specs(self.options.tp_size, self.geometry, vllm_config)
 
     def start_rank_process(self, rank: int) -> GuestProcess:
         return self._new_process(f"rank{rank}")
@@ -253,16 +261,16 @@ class Engine:
         """The same tensor-parallel rank of all data-parallel ranks, if they work together."""
         return self.group.host_group(self, f"rank {rank}") if self.in_lockstep else None
 
-    def gate_of_step(self, step: int) -> Gate | None:
-        """Where the ranks meet for forward pass number ``step``."""
+    def gate_of_pass(self, number: int) -> Gate | None:
+        """Where the ranks meet for pass number ``number`` of the model or the drafter."""
         if self.in_lockstep:
-            return self.group.gate(self, step, self.group.size * self.options.tp_size)
+            return self.group.gate(self, number, self.group.size * self.options.tp_size)
         if self.options.tp_size == 1:
             return None
-        gate = self._gates.get(step)
+        gate = self._gates.get(number)
         if gate is None:
-            gate = self._gates[step] = Gate(self.options.tp_size)
-            self._gates.pop(step - 4, None)  # nobody is that far behind: two steps in flight
+            gate = self._gates[number] = Gate(self.options.tp_size)
+            self._gates.pop(number - 8, None)  # nobody is that far behind: two steps in flight
         return gate
 
     def _build_config(self, guest: GuestProcess) -> VllmConfig:
@@ -286,6 +294,7 @@ class Engine:
             kv_role=None if connector is None else connector.role,
             kv_load_failure_policy=options.kv_load_failure_policy,
             engine_id=f"{self.group.name}-{self.incarnation}",
+            speculation=options.speculation,
         )
         if self.group.size > 1:
             configure_rank(config, self.data_parallel_rank)

@@ -7,14 +7,15 @@ colocated run, wrong bytes another one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from vllm.v1.kv_cache_interface import CircularBufferSpec, KVCacheConfig, MambaSpec
 
 from sim.engine.attention import AttentionGroup
-from sim.engine.batch import Batch, Chunk, deviation
+from sim.engine.batch import Batch, Chunk, RequestState, WrongContent, deviation
+from sim.engine.drafter import Drafter, DrafterGroup
 from sim.engine.memory import RankMemory
 from sim.engine.recurrent import StateGroup
 from sim.engine.ring import RingGroup
@@ -29,6 +30,14 @@ _NONE: frozenset[int] = frozenset()
 CacheGroup = AttentionGroup | StateGroup | RingGroup
 
 
+def _wrong(state: RequestState) -> WrongContent:
+    return state.wrong
+
+
+def _drafter_wrong(state: RequestState) -> WrongContent:
+    return state.drafter_wrong
+
+
 class SyntheticModel:
     """The model's arithmetic on one rank."""
 
@@ -39,10 +48,28 @@ class SyntheticModel:
         self.rank = rank
         self.memory = memory
         self.vocab_size = engine.world.vocab_size
+        drafted = engine.drafter_layers
         self.groups = [
-            self._make_group(index, group.layer_names)
+            self._make_group(index, [name for name in group.layer_names if name not in drafted])
             for index, group in enumerate(config.kv_cache_groups)
         ]
+        self.drafter = self._make_drafter(config) if drafted else None
+
+    def _make_drafter(self, config: KVCacheConfig) -> Drafter:
+        engine, rank = self.engine, self.rank
+        speculation = engine.options.speculation
+        assert speculation is not None
+        heads = engine.preset.kv_heads_of_rank(engine.options.tp_size, rank, engine.geometry)
+        groups = []
+        for index, group in enumerate(config.kv_cache_groups):
+            layers = [layer for layer in group.layer_names if layer in engine.drafter_layers]
+            if layers:
+                entries = {layer: entry_salts(layer, heads) for layer in layers}
+                spec = self.memory.caches.specs[layers[0]]
+                groups.append(
+                    DrafterGroup(engine, rank, index, spec, entries, self.memory, speculation)
+                )
+        return Drafter(engine, rank, groups)
 
     def _make_group(self, index: int, layers: list[str]) -> CacheGroup:
         """By what the group's layers are; they may differ, but not in that."""
@@ -87,7 +114,7 @@ class SyntheticModel:
     def read_last(self, batch: Batch, piece: Sequence[str] | None) -> None:
         """The last piece begins, or the whole pass."""
         self.read(batch, piece)
-        self._share_deviations(batch, batch.chunks)
+        self._share_deviations(batch, batch.chunks, _wrong)
 
     def write(self, batch: Batch, piece: Sequence[str] | None) -> None:
         """A piece of the pass ends: the entries of its layers are there."""
@@ -102,7 +129,7 @@ class SyntheticModel:
         if batch.pending:
             for group in self.groups:
                 group.read_pending(batch)
-            self._share_deviations(batch, [chunk for chunk, _, _ in batch.pending])
+            self._share_deviations(batch, [chunk for chunk, _, _ in batch.pending], _wrong)
         for chunk in batch.chunks:
             if chunk.samples:
                 self._sample(batch, chunk)
@@ -120,6 +147,18 @@ class SyntheticModel:
         if batch.has_ended:
             self._report(batch)
 
+    def read_for_drafts(self, batch: Batch) -> None:
+        """The drafter begins; the pass of the model is over."""
+        assert self.drafter is not None
+        self.drafter.read(batch)
+        self._share_deviations(batch, batch.chunks, _drafter_wrong)
+
+    def propose(self, batch: Batch, drafts: int) -> None:
+        """The drafter ends: its rows are there, and what it proposes for the next step."""
+        assert self.drafter is not None
+        self.drafter.propose(batch, drafts)
+        self._report(batch)
+
     def zero(self, block_ids: Any) -> None:
         """vLLM's zeroing kernel: all attention layers of the given blocks."""
         self.memory.zero(block_ids)
@@ -129,13 +168,16 @@ class SyntheticModel:
             lambda: f"the zeroing of new blocks on {self.engine.name}",
         )
 
-    def _share_deviations(self, batch: Batch, chunks: list[Chunk]) -> None:
+    def _share_deviations(
+        self, batch: Batch, chunks: list[Chunk], wrong_of: Callable[[RequestState], WrongContent]
+    ) -> None:
         """Ranks exchange activations in every layer, so one rank's wrong bytes are felt by all;
         the sum does not depend on which of them comes first."""
         for chunk in chunks:
             state = chunk.state
-            if state.wrong:
-                share = deviation(state.wrong) * (2 * self.rank + 1)
+            wrong = wrong_of(state)
+            if wrong:
+                share = deviation(wrong) * (2 * self.rank + 1)
                 total = batch.deviations.get(state.request_id, 0) + share
                 batch.deviations[state.request_id] = total % (1 << 64)
 

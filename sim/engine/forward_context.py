@@ -6,7 +6,7 @@ Attention metadata is made when somebody asks for it, which in most steps is nob
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -107,9 +107,16 @@ class ForwardContexts:
         stream: of the rank's device.
         config: of the rank's caches.
         caches: what the connector was given, by layer.
+        drafted: the layers that the drafter runs, and not the model.
     """
 
-    def __init__(self, stream: Stream, config: KVCacheConfig, caches: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        stream: Stream,
+        config: KVCacheConfig,
+        caches: Mapping[str, Any],
+        drafted: Set[str] = frozenset(),
+    ) -> None:
         self._stream = stream
         self._groups = [group.layer_names for group in config.kv_cache_groups]
         self._makers = [_maker(group.kv_cache_spec) for group in config.kv_cache_groups]
@@ -118,11 +125,14 @@ class ForwardContexts:
             for group in config.kv_cache_groups
             for layer in group.layer_names
         }
-        self.layers: list[str] = sorted(specs, key=_position)
-        """All layers with a cache, in the order of the model."""
-        self.hooked = [layer for layer in self.layers if _is_wrapped(layer, specs[layer])]
+        in_order = sorted(specs, key=_position)
+        wrapped = [layer for layer in in_order if _is_wrapped(layer, specs[layer])]
+        self.layers = [layer for layer in in_order if layer not in drafted]
+        """All layers of the model with a cache, in its order."""
+        self.hooked = [layer for layer in wrapped if layer not in drafted]
         """Those that vLLM's wrapper for connectors is put around."""
-        self.no_compile_layers = {name: CacheLayer(name, caches[name]) for name in self.layers}
+        self.hooked_of_drafter = [layer for layer in wrapped if layer in drafted]
+        self.no_compile_layers = {name: CacheLayer(name, caches[name]) for name in in_order}
 
     def of(self, batch: Batch) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
         """Attention metadata and slot mappings by layer."""

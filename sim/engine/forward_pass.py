@@ -86,9 +86,35 @@ class ForwardPass:
         return self._duration_ns * layer // (len(self._layers) + 1)
 
 
-def _issue(forward_pass: ForwardPass, layer_name: str) -> None:
-    forward_pass.issue(layer_name)
+class DrafterPass:
+    """The passes of a drafter, which are one operation on the device.
+
+    Args:
+        launch: puts it on the stream.
+        passes: how often the drafter runs its layers.
+    """
+
+    def __init__(self, launch: Callable[[], None], passes: int) -> None:
+        self._launch: Callable[[], None] | None = launch
+        self._passes = passes
+
+    def run_hooked(self, layers: Sequence[str]) -> None:
+        """Issue the passes, with vLLM's wrapper around ``layers``."""
+        for _ in range(self._passes):
+            for layer in layers:
+                _attention(self, layer)
+        self.issue("")
+
+    def issue(self, layer: str) -> None:
+        """The host launches ``layer``, and with the first one everything."""
+        if self._launch is not None:
+            self._launch()
+            self._launch = None
 
 
-_attention: Callable[[ForwardPass, str], None] = maybe_transfer_kv_layer(_issue)
-"""One attention layer of the model, in vLLM's wrapper."""
+def _issue(issuer: ForwardPass | DrafterPass, layer_name: str) -> None:
+    issuer.issue(layer_name)
+
+
+_attention: Callable[[ForwardPass | DrafterPass, str], None] = maybe_transfer_kv_layer(_issue)
+"""One attention layer, in vLLM's wrapper."""

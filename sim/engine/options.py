@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from sim.engine.timing import StepTimes
+from sim.model.speculation import Speculation
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Executor = Literal["single-process", "multi-process"]
@@ -27,7 +28,14 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_num_batched_tokens: Count = 8192
     num_blocks: Count | None = None
     """KV cache blocks per rank; chosen from the workload when not given."""
+    speculation: Speculation | None = None
+    """Speculative decoding, with a drafter that the model offers."""
     step_times: StepTimes = StepTimes()
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        """Drafts a step; 0 without speculation."""
+        return self.speculation.num_speculative_tokens if self.speculation else 0
 
     def __post_init__(self) -> None:
         """Refuse what vLLM's executors cannot do."""

@@ -77,8 +77,10 @@ def _hint_at_path(error: ModuleNotFoundError) -> str:
 
 def _no_room(engine: Engine) -> str:
     tokens = engine.max_model_len
-    block_size = engine.preset.tokens_per_block(engine.options.tp_size, engine.geometry)
-    enough = -(-tokens // block_size) * engine.preset.num_groups + 1
+    options, preset = engine.options, engine.preset
+    drafts = options.num_speculative_tokens
+    block_size = preset.tokens_per_block(options.tp_size, engine.geometry, drafts)
+    enough = (-(-tokens // block_size) + drafts) * preset.num_groups + 1
     return (
         f"its pool of {engine.num_blocks} blocks (engine.num_blocks) does not hold the longest "
         f"request ({tokens} tokens, rounded up to whole blocks of {block_size}); {enough} blocks "

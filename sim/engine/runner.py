@@ -9,6 +9,8 @@ When a load precedes the forward and when it follows it is decided by vLLM's own
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,21 +19,36 @@ from vllm.distributed.kv_transfer import has_kv_transfer_group
 from vllm.distributed.utils import cpu_all_reduce_
 from vllm.forward_context import set_forward_context
 from vllm.v1.core.sched.output import SchedulerOutput
-from vllm.v1.outputs import AsyncModelRunnerOutput, KVConnectorOutput, ModelRunnerOutput
+from vllm.v1.outputs import (
+    AsyncModelRunnerOutput,
+    DraftTokenIds,
+    KVConnectorOutput,
+    ModelRunnerOutput,
+)
 
 from sim.device import DeviceEvent, Gate, Stream
 from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
 from sim.engine.data_parallel import HostGroup
+from sim.engine.drafter import SKIPPED
 from sim.engine.forward import SyntheticModel
 from sim.engine.forward_context import ForwardContexts
-from sim.engine.forward_pass import ForwardPass
+from sim.engine.forward_pass import DrafterPass, ForwardPass
 from sim.engine.timing import StepTimes
 from sim.kernel import Kernel
 from sim.model.token_stream import TokenStream
 from sim.request_ids import leg_of
 
-GateOfStep = Callable[[int], Gate | None]
+GateOfPass = Callable[[int], Gate | None]
 OnConnectorOutput = Callable[[KVConnectorOutput | None], None]
+
+
+@dataclass(frozen=True)
+class _Pending:
+    """A step between its two halves."""
+
+    batch: Batch
+    finished_req_ids: set[str]
+    num_drafts: int
 
 
 class SampledLater(AsyncModelRunnerOutput):
@@ -66,7 +83,7 @@ class ModelRunner:
         kv_connector: Any,
         contexts: ForwardContexts,
         times: StepTimes,
-        gate_of_step: GateOfStep,
+        gate_of_pass: GateOfPass,
         peers: HostGroup | None,
         on_connector_output: OnConnectorOutput,
         on_new_stream: Callable[[str, TokenStream], None],
@@ -78,13 +95,16 @@ class ModelRunner:
         self.kv_connector = kv_connector
         self.contexts = contexts
         self.times = times
-        self._gate_of_step = gate_of_step
+        self._gate_of_pass = gate_of_pass
         self._peers = peers
         self._on_connector_output = on_connector_output
         self._on_new_stream = on_new_stream
         self._requests: dict[str, RequestState] = {}
-        self._pending: tuple[Batch, set[str]] | None = None
-        self._forwards = 0
+        self._pending: _Pending | None = None
+        self._passes = 0
+        self.draft_token_ids: DraftTokenIds | None = None
+        """What the scheduler may count with in the next step, where it does not run ahead. They are
+        placeholders, because the drafts stay on the device."""
 
     # ------------------------------------------------------------- the step
 
@@ -102,25 +122,22 @@ class ModelRunner:
         across_ranks = self._meet_peers(scheduler_output.total_num_scheduled_tokens)
         batch = self._make_batch(scheduler_output)
         self._carry_states(batch)
-        metadata, slots = self.contexts.of(batch)
-        with set_forward_context(
-            metadata,
-            self.vllm_config,
-            num_tokens=batch.num_tokens,
-            num_tokens_across_dp=across_ranks,
-            slot_mapping=slots,
-        ):
+        with self._forward_context(batch, across_ranks):
             self.kv_connector.pre_forward(scheduler_output, batch)
             self._launch_forward(batch)
         self.kv_connector.finish_forward()
-        self._pending = (batch, scheduler_output.finished_req_ids)
+        drafts = 0
+        if not scheduler_output.skip_drafts:
+            drafts = scheduler_output.num_spec_tokens_to_schedule
+        self._pending = _Pending(batch, scheduler_output.finished_req_ids, drafts)
         return None
 
     def sample_tokens(self) -> SampledLater | None:
         """Second half: the connector's results, and a hold on tokens yet to come."""
         if self._pending is None:  # the first half failed
             return None
-        (batch, finished_req_ids), self._pending = self._pending, None
+        pending, self._pending = self._pending, None
+        batch, speculates = pending.batch, self.model.drafter is not None
         output = ModelRunnerOutput(
             req_ids=batch.req_ids,
             req_id_to_index={request_id: i for i, request_id in enumerate(batch.req_ids)},
@@ -128,12 +145,17 @@ class ModelRunner:
         )
         done = DeviceEvent()
         done.record(self.stream)
-        output.kv_connector_output = self.kv_connector.post_forward(finished_req_ids)
+        output.kv_connector_output = self.kv_connector.post_forward(
+            pending.finished_req_ids, defer_finalize=speculates
+        )
         reported = output.kv_connector_output
         if reported is not None and reported.invalid_block_ids:
             batch.loads_failed(reported.invalid_block_ids)
         self.model.results_known(batch)
         self._on_connector_output(output.kv_connector_output)
+        if speculates:
+            self._run_drafter(batch, pending.num_drafts)
+            self.kv_connector.finalize_step()
         return SampledLater(output, batch, done)
 
     # ----------------------------------------------------- request bookkeeping
@@ -157,6 +179,7 @@ class ModelRunner:
                 tables=[BlockTable(block_ids) for block_ids in new.block_ids],
                 computed=new.num_computed_tokens,
                 surely_computed=new.num_computed_tokens,
+                drafts=[0] * self.vllm_config.num_speculative_tokens,
             )
 
     def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
@@ -219,21 +242,21 @@ class ModelRunner:
     def _launch_forward(self, batch: Batch) -> None:
         sizes = [chunk.num_tokens for chunk in batch.chunks]
         decodes = sizes.count(1)
-        self._forwards += 1
-        gate = self._gate_of_step(self._forwards)
-        if gate is not None:
-            batch.deviations = gate.shared
         duration_ns = self.times.forward_ns(sum(sizes) - decodes, decodes)
-        layers = self.contexts.layers
+        layers, gate = self.contexts.layers, self._gate(batch)
         forward_pass = ForwardPass(self.stream, self.model, batch, layers, duration_ns, gate)
         forward_pass.run_hooked(self.contexts.hooked if has_kv_transfer_group() else ())
 
     def launch_dummy_forward(self) -> None:
         """A pass that reads and writes nothing, for the sake of the other data-parallel ranks."""
         self._meet_peers(1)
-        self._forwards += 1
-        gate = self._gate_of_step(self._forwards)
-        self.stream.enqueue("dummy forward", self.times.forward_ns(0, 1), gate=gate)
+        self.stream.enqueue(
+            "dummy forward", self.times.forward_ns(0, 1), gate=self._gate_of_next_pass()
+        )
+        if self.model.drafter is not None:
+            self.stream.enqueue(
+                "dummy drafter", self.times.draft_ns(1), gate=self._gate_of_next_pass()
+            )
 
     def _meet_peers(self, num_tokens: int) -> torch.Tensor | None:
         """The sizes of the pass on all data-parallel ranks, if they run it together."""
@@ -242,3 +265,47 @@ class ModelRunner:
         sizes = torch.zeros(self._peers.size(), dtype=torch.int32)
         sizes[self._peers.rank()] = num_tokens
         return cpu_all_reduce_(sizes, self._peers)
+
+    def _run_drafter(self, batch: Batch, num_drafts: int) -> None:
+        assert self.model.drafter is not None
+        drafting, passes = batch.drafting(), self.model.drafter.passes(num_drafts)
+        gate = self._gate(drafting)
+
+        def launch() -> None:
+            self.stream.enqueue(
+                "drafter",
+                self.times.draft_ns(passes),
+                at_start=lambda: self.model.read_for_drafts(drafting),
+                at_end=lambda: self.model.propose(drafting, num_drafts),
+                gate=gate,
+            )
+
+        with self._forward_context(batch, None):
+            hooked = self.contexts.hooked_of_drafter if has_kv_transfer_group() else ()
+            DrafterPass(launch, passes).run_hooked(hooked)
+        self.draft_token_ids = DraftTokenIds(
+            batch.req_ids, [[SKIPPED] * num_drafts for _ in batch.req_ids]
+        )
+
+    def _forward_context(
+        self, batch: Batch, across_ranks: torch.Tensor | None
+    ) -> AbstractContextManager[None]:
+        metadata, slots = self.contexts.of(batch)
+        return set_forward_context(  # type: ignore[no-any-return]
+            metadata,
+            self.vllm_config,
+            num_tokens=batch.num_tokens,
+            num_tokens_across_dp=across_ranks,
+            slot_mapping=slots,
+        )
+
+    def _gate(self, batch: Batch) -> Gate | None:
+        """Where the ranks meet for the next pass, and tell each other what they found wrong."""
+        gate = self._gate_of_next_pass()
+        if gate is not None:
+            batch.deviations = gate.shared
+        return gate
+
+    def _gate_of_next_pass(self) -> Gate | None:
+        self._passes += 1
+        return self._gate_of_pass(self._passes)

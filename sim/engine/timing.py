@@ -24,6 +24,8 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     prefill_us_per_token: FineMicroseconds = 20.0
     decode_us_per_request: FineMicroseconds = 40.0
     zero_us_per_block: FineMicroseconds = 0.5
+    draft_us: Microseconds = 400
+    """One pass of a drafter."""
 
     def forward_ns(self, prefill_tokens: int, decode_requests: int) -> int:
         variable = (
@@ -34,6 +36,9 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def zero_ns(self, blocks: int) -> int:
         return max(US, round(blocks * self.zero_us_per_block * US))
+
+    def draft_ns(self, passes: int) -> int:
+        return passes * self.draft_us * US
 
     @property
     def host_ns(self) -> int:

@@ -17,7 +17,7 @@ from vllm.distributed.kv_transfer import (
 )
 from vllm.v1.core.sched.output import GrammarOutput, SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig, KVCacheSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from sim.device import Stream
@@ -87,7 +87,7 @@ class Worker:
             }
             hooks = self.guest.load(HOOKS_MODULE)
             kv_connector = hooks.get_kv_connector(self.vllm_config, views)
-        contexts = ForwardContexts(self.stream, config, views)
+        contexts = ForwardContexts(self.stream, config, views, self.engine.drafter_layers)
         self.vllm_config.compilation_config.static_forward_context = contexts.no_compile_layers
         model = SyntheticModel(self.engine, self.rank, config, self.memory)
         self.runner = ModelRunner(
@@ -98,7 +98,7 @@ class Worker:
             kv_connector,
             contexts,
             self.engine.options.step_times,
-            self.engine.gate_of_step,
+            self.engine.gate_of_pass,
             self.engine.peers_of_rank(self.rank),
             partial(self.engine.connector_reported, self.rank),
             self.engine.world.owners.scheduled,
@@ -131,8 +131,9 @@ class Worker:
         assert self.runner is not None
         return self.runner.sample_tokens()
 
-    def take_draft_token_ids(self) -> None:
-        return None
+    def take_draft_token_ids(self) -> DraftTokenIds | None:
+        assert self.runner is not None
+        return self.runner.draft_token_ids
 
     def shutdown(self) -> None:
         if has_kv_transfer_group():

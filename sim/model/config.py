@@ -22,6 +22,7 @@ from sim.model.environment import environment_unchanged, prepare_environment
 from sim.model.presets import Geometry, ModelPreset
 from sim.model.presets.base import StateDimensions
 from sim.model.presets.hybrid import state_dtypes, state_shapes
+from sim.model.speculation import Speculation
 
 prepare_environment()  # vLLM reads it while it is imported
 
@@ -32,12 +33,15 @@ from vllm.config import (  # noqa: E402
     DeviceConfig,
     KVTransferConfig,
     ModelConfig,
+    ObservabilityConfig,
     ParallelConfig,
     SchedulerConfig,
     VllmConfig,
 )
 from vllm.model_executor.models import ModelRegistry  # noqa: E402
 from vllm.platforms import current_platform  # noqa: E402
+
+from sim.model.speculative_config import speculative_config  # noqa: E402
 
 KVRole = Literal["kv_producer", "kv_consumer", "kv_both"]
 
@@ -112,6 +116,7 @@ def build_vllm_config(
     kv_role: KVRole | None = None,
     kv_load_failure_policy: Literal["fail", "recompute"] = "fail",
     engine_id: str | None = None,
+    speculation: Speculation | None = None,
 ) -> VllmConfig:
     """The configuration of one engine, its own copy throughout.
 
@@ -122,16 +127,12 @@ def build_vllm_config(
         tp_size: tensor-parallel ranks.
         data_parallel_size: data-parallel ranks of the instance, all on one machine.
         max_model_len: longest request in tokens, which a cache must hold; the preset's by default.
-        max_num_seqs: requests that may run at once.
-        max_num_batched_tokens: tokens per engine step.
-        enable_prefix_caching: reuse blocks of equal prefixes.
-        enable_chunked_prefill: spread a prompt over several steps.
-        async_scheduling: schedule the next step before the last one's output is there.
-        connector: ``kv_connector`` and, as needed, ``kv_connector_module_path`` and
-            ``kv_connector_extra_config``; more fields of vLLM's KVTransferConfig are accepted.
-        kv_role: required with, and only with, a connector.
-        kv_load_failure_policy: what vLLM does with a request whose load failed.
+        max_num_seqs, max_num_batched_tokens, enable_prefix_caching, enable_chunked_prefill,
+            async_scheduling: as vLLM calls them.
+        connector: ``kv_connector`` and other fields of vLLM's KVTransferConfig, as needed.
+        kv_role, kv_load_failure_policy: as vLLM calls them; a role only with a connector.
         engine_id: name of the engine towards its peers; vLLM's default is random.
+        speculation: with one of the preset's drafters.
 
     Raises:
         UsageError: an argument does not fit the preset, or vLLM was loaded for another platform.
@@ -139,11 +140,14 @@ def build_vllm_config(
     """
     _check_platform()
     _check_options(preset, geometry, tp_size, enable_prefix_caching and not enable_chunked_prefill)
-    max_model_len = max_model_len or preset.max_positions
     with environment_unchanged():
+        max_model_len = max_model_len or preset.max_positions
+        model_config = _model_config(preset, geometry, max_model_len)
+        parallel_config = _parallel_config(tp_size, data_parallel_size)
         config = VllmConfig(
-            model_config=_model_config(preset, geometry, max_model_len),
-            parallel_config=_parallel_config(tp_size, data_parallel_size),
+            model_config=model_config,
+            parallel_config=parallel_config,
+            **_speculation(preset, geometry, speculation, model_config, parallel_config),
             scheduler_config=SchedulerConfig(
                 max_model_len=max_model_len,
                 max_num_seqs=max_num_seqs,
@@ -160,11 +164,30 @@ def build_vllm_config(
     config.cache_config.num_gpu_blocks_override = num_blocks
     config.cache_config.enable_prefix_caching = enable_prefix_caching
     _undo_cpu_platform(config, preset)
-    config.scheduler_config.enable_chunked_prefill = enable_chunked_prefill
-    config.scheduler_config.max_num_batched_tokens = max_num_batched_tokens
-    config.scheduler_config.async_scheduling = async_scheduling
+    scheduler = config.scheduler_config
+    scheduler.enable_chunked_prefill = enable_chunked_prefill
+    scheduler.max_num_batched_tokens = max_num_batched_tokens
+    scheduler.async_scheduling = async_scheduling
     preset.prepare_config(config)
     return config
+
+
+def _speculation(
+    preset: ModelPreset,
+    geometry: Geometry,
+    speculation: Speculation | None,
+    model_config: ModelConfig,
+    parallel_config: ParallelConfig,
+) -> dict[str, Any]:
+    if speculation is None:
+        return {}
+    return {
+        "speculative_config": speculative_config(
+            preset, geometry, speculation, model_config, parallel_config, _SyntheticModel
+        ),
+        # Requests then bring along how many of their drafts were accepted.
+        "observability_config": ObservabilityConfig(per_request_spec_decode_metrics="detailed"),
+    }
 
 
 def _parallel_config(tp_size: int, data_parallel_size: int) -> ParallelConfig:

@@ -156,6 +156,11 @@ def next_token(prefix_hash: int, deviation: int, vocab_size: int, reserved: int 
     return reserved + choice
 
 
+def mixed(value: int) -> int:
+    """64 bits that look like chance, and are a function of ``value``."""
+    return _mix_int(value & _MASK)
+
+
 def _mix(x: Hashes) -> Hashes:
     """splitmix64's output function, a bijection that scatters nearby values; overwrites `x`."""
     x ^= x >> np.uint64(30)

@@ -27,18 +27,20 @@ def default_num_blocks(
     bytes_per_token: Fraction | int = 0,
     num_ranks: int = 1,
     num_groups: int = 1,
+    num_speculative_tokens: int = 0,
 ) -> int:
     """KV cache blocks per rank: the largest request twice, and ``max_num_seqs`` average ones.
 
     With that a pool is never the bottleneck by accident; pressure on it is something a scenario
     asks for. Every one of the ``num_groups`` KV cache groups takes blocks of its own from the
-    pool. All ``num_ranks`` caches of a run together, at ``bytes_per_token`` each, stay below
-    2 GiB, if need be at the cost of concurrency.
+    pool, and a recurrent one a further block for each draft. All ``num_ranks`` caches of a run
+    together, at ``bytes_per_token`` each, stay below 2 GiB, if need be at the cost of concurrency.
 
     Raises:
         UsageError: the largest request alone would need more than that.
     """
-    sizes = [num_groups * _blocks(request, block_size) for request in requests]
+    spare = _LOOKAHEAD_BLOCK + num_speculative_tokens
+    sizes = [num_groups * (_blocks(request, block_size) + spare) for request in requests]
     concurrent = min(len(sizes), max_num_seqs)
     wanted = _NULL_BLOCK + 2 * max(sizes) + -(-concurrent * sum(sizes) // len(sizes))
     if not bytes_per_token:
@@ -70,4 +72,4 @@ def check_memory(
 
 def _blocks(request: RequestSpec, block_size: int) -> int:
     tokens = request.prompt_tokens + request.max_tokens
-    return -(-tokens // block_size) + _LOOKAHEAD_BLOCK
+    return -(-tokens // block_size)

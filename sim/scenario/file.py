@@ -99,7 +99,9 @@ def _full_key(key: str, document: Any) -> str:
 def _assign(document: Any, key: str, value: Any) -> None:
     *parents, last = key.split(".")
     for parent in parents:
-        document = document.setdefault(parent, {})
+        if document.get(parent) is None:
+            document[parent] = {}
+        document = document[parent]
         if not isinstance(document, dict):
             raise UsageError(f"--set {key}: {parent} is {document!r}, which has no keys")
     document[last] = value

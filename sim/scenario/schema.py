@@ -28,6 +28,8 @@ def fields_of(node: inspect.Type, value: Any) -> dict[str, inspect.Type]:
         structs = [part for part in node.types if isinstance(part, inspect.StructType)]
         if not structs:
             return {}
+        if structs[0].tag_field is None:  # a mapping that may be left out
+            return fields_of(structs[0], value)
         tags: dict[str, inspect.Type] = {str(structs[0].tag_field): _tags(structs)}
         kind = value.get(structs[0].tag_field) if isinstance(value, dict) else None
         chosen = [part for part in structs if part.tag == kind]
@@ -119,8 +121,8 @@ def accepted(node: inspect.Type) -> str:
 def _mapping_or_choice(node: inspect.StructType | inspect.UnionType) -> str:
     if isinstance(node, inspect.StructType):
         return f"a mapping with the keys {_list(fields_of(node, None))}"
-    if tags := fields_of(node, None):
-        (name, kinds), *_ = tags.items()
+    if any(getattr(part, "tag_field", None) for part in node.types):
+        (name, kinds), *_ = fields_of(node, None).items()
         return f"a mapping with the key {name}, {accepted(kinds)}"
     return " or ".join(accepted(part) for part in node.types)
 

@@ -10,6 +10,7 @@ import yaml
 from msgspec import inspect
 from source_tree import ROOT, name
 
+from sim.model.speculation import Speculation
 from sim.router.options import Retry
 from sim.scenario import (
     GeneratedWorkload,
@@ -83,7 +84,8 @@ def defaults(struct: type[msgspec.Struct], prefix: str = "") -> dict[str, object
 
 
 @pytest.mark.parametrize(
-    "struct", [GeneratedWorkload, TraceWorkload, UniformWorkload, InlineRequest, Retry]
+    "struct",
+    [GeneratedWorkload, TraceWorkload, UniformWorkload, InlineRequest, Retry, Speculation],
 )
 def test_every_key_of_a_part_of_a_scenario_is_documented(struct: type[msgspec.Struct]) -> None:
     """With the default that the code has."""

@@ -8,9 +8,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sim.errors import UsageError
-from sim.model.presets.base import GEOMETRIES, Dimensions, Geometry, ModelPreset
+from sim.model.presets.base import GEOMETRIES, Dimensions, Drafter, Geometry, ModelPreset
 
-__all__ = ["GEOMETRIES", "PRESETS", "Dimensions", "Geometry", "ModelPreset", "get_preset"]
+__all__ = [
+    "GEOMETRIES",
+    "PRESETS",
+    "Dimensions",
+    "Drafter",
+    "Geometry",
+    "ModelPreset",
+    "get_preset",
+]
 
 
 _SHARED = {"base", "glm", "hybrid"}  # what presets are made of

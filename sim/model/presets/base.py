@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
@@ -94,6 +95,19 @@ class LayerSpecs(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Drafter:
+    """What a model has, or what there is for it, to speculate with one method."""
+
+    architecture: str
+    """vLLM's name of the drafter's class."""
+    layers: Mapping[Geometry, Mapping[str, str]]
+    """Its layers with a cache, and for each the layer of the model whose cache spec it has: so it
+    lies in the KV cache group of that layer."""
+    hf_config: Mapping[str, Any]
+    """What its config.json says beyond the model's."""
+
+
 @dataclass(frozen=True, eq=False)
 class ModelPreset:
     """A model known to the testbed, by its cache structure. One object a model."""
@@ -113,6 +127,8 @@ class ModelPreset:
     backends: tuple[str, ...] = ("TRITON_ATTN",)
     """The attention backends whose kernels restrict a hybrid model's block size, in the order of
     its layers: vLLM's names of them, or of their classes where vLLM has no other name."""
+    drafters: Mapping[str, Drafter] = field(default_factory=dict)
+    """By vLLM's name of the method."""
     dtype: str = "bfloat16"
     max_positions: int = MAX_POSITIONS
 
@@ -135,11 +151,46 @@ class ModelPreset:
 
             align_states(vllm_config, self.backends)
 
-    def tokens_per_block(self, tp_size: int = 1, geometry: Geometry = "reduced") -> int:
-        """Tokens of a cache block of the attention layers, and of prefix caching."""
-        specs = self.layer_specs(tp_size, geometry)
-        tokens: int = max(spec.block_size for spec in specs.values())
-        return tokens
+    def drafter(self, method: str) -> Drafter:
+        """The drafter for ``method``; UsageError if the model offers none."""
+        if method not in self.drafters:
+            offered = ", ".join(self.drafters) or "none"
+            raise UsageError(
+                f"model {self.name} has no drafter for speculation.method {method!r}; "
+                f"it offers: {offered} (faultlab models lists what others offer)"
+            )
+        return self.drafters[method]
+
+    def cache_specs(
+        self, tp_size: int, geometry: Geometry, vllm_config: VllmConfig
+    ) -> dict[str, KVCacheSpec]:
+        """The specs of one rank: of the model's layers, then of its drafter's if it has one."""
+        specs = self.layer_specs(tp_size, geometry, vllm_config)
+        speculative = vllm_config.speculative_config
+        if speculative is None:
+            return specs
+        layers = self.drafter(str(speculative.method)).layers[geometry]
+        return specs | {name: replace(specs[like], is_draft=True) for name, like in layers.items()}
+
+    def tokens_per_block(
+        self,
+        tp_size: int = 1,
+        geometry: Geometry = "reduced",
+        num_speculative_tokens: int = 0,
+    ) -> int:
+        """Tokens of a cache block of the attention layers, and of prefix caching.
+
+        Speculation makes states larger, and so the blocks that have to hold one.
+        """
+        specs = self.layer_specs(tp_size, geometry).values()
+        tokens: int = max(spec.block_size for spec in specs)
+        if not self.is_hybrid or not num_speculative_tokens:
+            return tokens
+        state = sum(
+            piece.size for piece in self.state_pieces(tp_size, 0, geometry, num_speculative_tokens)
+        )
+        page = Fraction(max(spec.page_size_bytes for spec in specs) * self.block_size, tokens)
+        return self.block_size * math.ceil(state / page)
 
     def state_pieces(
         self,
@@ -152,17 +203,20 @@ class ModelPreset:
         state = self.sizes(geometry).state
         return state.pieces(tp_size, rank, num_speculative_tokens) if state else ()
 
-    def bytes_per_token(self, tp_size: int = 1, geometry: Geometry = "reduced") -> Fraction:
-        """Cache bytes that one token adds on one rank, over all layers.
+    def bytes_per_token(
+        self, tp_size: int = 1, geometry: Geometry = "reduced", method: str | None = None
+    ) -> Fraction:
+        """Cache bytes that one token adds on one rank, over all layers, the drafter's included.
 
         As if nothing was ever freed: every state at the end of a block kept, and every token
         that a sliding window has left behind. Rings are left out, because a request has one block
         of them however long it is.
         """
         specs = self.layer_specs(tp_size, geometry)
+        drafted = () if method is None else self.drafter(method).layers[geometry].values()
         pages = (
             Fraction(spec.page_size_bytes, spec.block_size)
-            for spec in specs.values()
+            for spec in [*specs.values(), *(specs[layer] for layer in drafted)]
             if spec.prefix_cacheable
         )
         return sum(pages, Fraction(0))

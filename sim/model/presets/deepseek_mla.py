@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sim.model.presets.base import Dimensions, Geometry, ModelPreset
+from sim.model.presets.base import Dimensions, Drafter, Geometry, ModelPreset
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -52,8 +52,14 @@ def _layer_specs(
         dtype=torch.bfloat16,
         cache_dtype_str="auto",
     )
-    return {f"model.layers.{i}.self_attn.attn": spec for i in range(sizes.num_layers)}
+    return {_layer(i): spec for i in range(sizes.num_layers)}
 
+
+def _layer(number: int) -> str:
+    return f"model.layers.{number}.self_attn.attn"
+
+
+_REDUCED_LAYERS, _REAL_LAYERS = 3, 61
 
 PRESET = ModelPreset(
     name="deepseek-mla",
@@ -61,10 +67,21 @@ PRESET = ModelPreset(
     attention="latent (MLA)",
     block_size=64,
     dimensions={
-        "reduced": _dimensions(num_layers=3, latent=32, rope=4, scale=8),
-        "real": _dimensions(num_layers=61, latent=512, rope=64, scale=128),
+        "reduced": _dimensions(num_layers=_REDUCED_LAYERS, latent=32, rope=4, scale=8),
+        "real": _dimensions(num_layers=_REAL_LAYERS, latent=512, rope=64, scale=128),
     },
     layer_specs=_layer_specs,
     # The MLA backends state no preference, so this is vLLM's own order.
     supported_layouts=("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"),
+    # One more layer of the same kind behind the others, for any number of drafts.
+    drafters={
+        "mtp": Drafter(
+            "DeepSeekMTPModel",
+            layers={
+                "reduced": {_layer(_REDUCED_LAYERS): _layer(0)},
+                "real": {_layer(_REAL_LAYERS): _layer(0)},
+            },
+            hf_config={"num_nextn_predict_layers": 1},
+        )
+    },
 )
