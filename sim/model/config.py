@@ -121,10 +121,10 @@ def build_vllm_config(
     """The configuration of one engine, its own copy throughout.
 
     Args:
-        preset: the model; its block size is the engine's, unless a state needs a larger one.
+        preset: the model; its block size is the engine's, unless a state needs a larger one. For
+            ``speculation`` it has to have a drafter.
         num_blocks: cache blocks per rank, the null block included.
-        geometry: which of the preset's dimensions.
-        tp_size: tensor-parallel ranks.
+        geometry, tp_size: which of the preset's dimensions, and over how many ranks.
         data_parallel_size: data-parallel ranks of the instance, all on one machine.
         max_model_len: longest request in tokens, which a cache must hold; the preset's by default.
         max_num_seqs, max_num_batched_tokens, enable_prefix_caching, enable_chunked_prefill,
@@ -132,7 +132,6 @@ def build_vllm_config(
         connector: ``kv_connector`` and other fields of vLLM's KVTransferConfig, as needed.
         kv_role, kv_load_failure_policy: as vLLM calls them; a role only with a connector.
         engine_id: name of the engine towards its peers; vLLM's default is random.
-        speculation: with one of the preset's drafters.
 
     Raises:
         UsageError: an argument does not fit the preset, or vLLM was loaded for another platform.
