@@ -32,7 +32,7 @@ class Act:
     def play(self, console: Console) -> str | None:
         """Run it and show what came of it; the objection to it, or None."""
         scenario = self.scenario()
-        result = simulate(scenario)
+        result = simulate(scenario).result
         saved = None if result.outcome.passed else save_unasked(scenario, result)
         render_run(console, scenario, result, saved)
         return self.objection(result.outcome)

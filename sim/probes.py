@@ -87,6 +87,9 @@ class Probe:
     def step_done(self, step: StepTimes) -> None:
         """An engine step returned."""
 
+    def workload_began(self) -> None:
+        """All engines are up; the arrival times of requests count from now."""
+
     def request_started(self, request_id: str) -> None:
         """The router took a request from its client."""
 

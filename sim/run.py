@@ -79,6 +79,11 @@ def _run(
     with _watched(bed, watch), bed.world.running():
         if prepare is not None:
             prepare(bed)
+        if scenario.faults and not bed.faults_taken:
+            raise UsageError(
+                f"the scenario has {len(scenario.faults)} faults, and nobody injects them; "
+                "run it with faults.running.run"
+            )
         bed.serve()
         return bed.result(wall_clock() - begin)
 
@@ -110,7 +115,12 @@ def rehearse(scenario: Scenario, watch: Watch | None = None) -> None:
     _REHEARSED.add(kind)
     small = InlineWorkload((InlineRequest("rehearsal", (Segment(0, 40),), max_tokens=3),))
     rehearsal = msgspec.structs.replace(
-        scenario, workload=small, router=RouterOptions(), perturb=False, quiet_phase_s=0.0
+        scenario,
+        workload=small,
+        router=RouterOptions(),
+        perturb=False,
+        quiet_phase_s=0.0,
+        faults=(),
     )
     bed = TestBed(rehearsal)
     with _watched(bed, watch), bed.world.running(), suppress(UsageError):

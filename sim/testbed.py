@@ -8,7 +8,7 @@ request has to succeed. Then every oracle gives its last word.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,11 @@ class TestBed:
             and get_connector(scenario.connector).writes(scenario.extra_config),
         )
         self.findings = Findings(self.kernel)
+        self.blocks = BlockHistory(self.kernel, self.world.memory_map.locate)
         self.oracles: list[Oracle] = watch(self.world.probes, self._oracle_context())
+        self.faults_taken = False
+        self.safety_phase_over = False
+        self._healers: list[Callable[[], None]] = []
         self._steps = StepCount()
         self.world.probes.add(self._steps)
 
@@ -79,12 +83,31 @@ class TestBed:
     def serve(self) -> None:
         """Start the engines, serve the workload, then let everything come to rest."""
         self._start_engines()
+        for probe in self.world.probes:
+            probe.workload_began()
         self.router.start()
         limit_ns = seconds_to_ns(self.scenario.max_virtual_s)
-        if self._run_until_done(limit_ns):
+        is_done = self._run_until_done(limit_ns)
+        self.safety_phase_over = True
+        for heal in self._healers:
+            heal()
+        if is_done:
             self._quiet_phase()
         for oracle in self.oracles:
             oracle.finish(RunFacts(engines=self.engines))
+
+    def take_faults(self) -> tuple[dict[str, Any], ...]:
+        """The scenario's faults, for the caller to inject."""
+        self.faults_taken = True
+        return self.scenario.faults
+
+    def engine(self, name: str) -> Engine:
+        """The engine of that name; KeyError when there is none."""
+        return {engine.name: engine for engine in self.engines}[name]
+
+    def on_safety_phase_end(self, heal: Callable[[], None]) -> None:
+        """Call ``heal`` before the quiet phase begins, and also when there is none."""
+        self._healers.append(heal)
 
     def _start_engines(self) -> None:
         for engine in self.engines:
@@ -136,7 +159,7 @@ class TestBed:
     def at_rest(self) -> bool:
         """Whether every living engine holds no request and no block for one, and nothing that
         was given up on may still land."""
-        return not self.world.fabric.late_landings and all(
+        return not self.world.fabric.may_land() and all(
             _is_idle(engine) for engine in self.engines if engine.alive
         )
 
@@ -179,7 +202,7 @@ class TestBed:
         return OracleContext(
             kernel=self.kernel,
             findings=self.findings,
-            blocks=BlockHistory(self.kernel, self.world.memory_map.locate),
+            blocks=self.blocks,
             expected_tokens=self._expected_tokens,
             requested_tokens=lambda request_id: self._specs[request_id].max_tokens,
             parameters={"bounded-waiting": self._waiting_limits()},

@@ -33,6 +33,7 @@ COMMANDS = (
     Command("replay", "faults.cli.replay", "Run a recorded run again and compare."),
     Command("models", "faults.cli.models", "List the models, with what their caches look like."),
     Command("connectors", "faults.cli.connectors", "List the connectors that can be tested."),
+    Command("faults", "faults.cli.faults", "List the faults that can be injected."),
     Command("oracles", "faults.cli.oracles", "List the rules that every run is judged by."),
     Command("bench", "faults.cli.bench", "Measure how fast the testbed is."),
     Command("doctor", "faults.cli.doctor", "Check this machine; say what will and will not run."),

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from faults.schedule import with_faults
 from sim.engine.connectors import get_connector
 from sim.errors import UsageError
 from sim.model.presets import get_preset
@@ -36,6 +37,7 @@ class RunOptions:
     trace: Path | None = None
     requests: int | None = None
     holds: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     seed: int | None = None
     check: str | None = None
@@ -53,7 +55,8 @@ def build_scenario(options: RunOptions) -> Scenario:
     scenario = _with_workload(scenario, options.trace, options.requests)
     scenario = _with_extra_config(scenario, options.extra_config)
     scenario = _with_holds(scenario, options.holds)
-    return with_settings(with_settings(scenario, _named(options)), _pairs(options.settings))
+    scenario = with_settings(with_settings(scenario, _named(options)), _pairs(options.settings))
+    return with_faults(scenario, options.faults)
 
 
 def find_scenario(name: str) -> Scenario:

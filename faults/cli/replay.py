@@ -60,7 +60,7 @@ def command(
         scenario, recorded = artifact.read(directory)
         if overlay is not None:
             scenario = with_settings(scenario, {"overlay": f"'{overlay.resolve()}'"})
-        result = simulate(scenario)
+        result = simulate(scenario).result
     except UsageError as error:
         raise CannotRunError(str(error)) from error
     comparison = compare(recorded, result, directory)

@@ -42,6 +42,14 @@ Holds = Annotated[
     list[str] | None,
     typer.Option(metavar="REQUEST=SECONDS", help="Hold a request back between prefill and decode."),
 ]
+Faults = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--fault",
+        metavar="KIND:KEY=VALUE,...",
+        help="Inject a fault (see faultlab faults); can be given several times.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
@@ -73,6 +81,7 @@ def command(
     trace: Trace = None,
     requests: Requests = None,
     hold: Holds = None,
+    fault: Faults = None,
     setting: Settings = None,
     seed: SeedOption = None,
     check: Check = None,
@@ -93,6 +102,7 @@ def command(
       faultlab run my.yaml --seed 7 --hold req-3=65 --out runs/held
       faultlab run --trace conversation.jsonl --requests 200 --set time_scale=0.1
       faultlab run --set tp_size=2 --set executor=multi-process
+      faultlab run --fault completion-lost:request=req-2 --fault crash:node=p0,at_s=1,for_s=5
       faultlab run --connector my.package.connector:MyConnector --extra-config '{"port": 9}'
 
     Exit code 0: no violation; 1: violation; 2: bad usage; 3: the testbed failed.
@@ -105,6 +115,7 @@ def command(
         trace=trace,
         requests=requests,
         holds=tuple(hold or ()),
+        faults=tuple(fault or ()),
         settings=tuple(setting or ()),
         seed=seed,
         check=check,
@@ -119,12 +130,13 @@ def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) ->
         raise UsageError("--force: overwrites what --out names, and there is no --out")
     if out is not None:
         artifact.check_vacant(out, force=force)
-    result = simulate(scenario)
+    faulted = simulate(scenario)
+    result = faulted.result
     saved = _save(scenario, result, out, force=force)
     if as_json and saved is not None:
         structlog.get_logger().warning(f"replay with: {replay_line(saved)}")
     return Outcome(
-        document=msgspec.to_builtins(result.outcome),
+        document=msgspec.to_builtins(result.outcome) | faulted.document(),
         render=partial(render_run, scenario=scenario, result=result, saved=saved),
         exit_code=ExitCode.OK if result.outcome.passed else ExitCode.VIOLATION,
     )

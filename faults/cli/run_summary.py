@@ -13,6 +13,7 @@ from rich.text import Text
 
 from faults.grouping import FindingGroup, group
 from faults.story import Moment, tell
+from faults.struck import fault_sentences
 from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
 from sim.units import ns_to_seconds
@@ -24,7 +25,7 @@ _SHOWN_OF_TRACEBACK = 8
 def render_run(console: Console, scenario: Scenario, result: RunResult, saved: Path | None) -> None:
     """Everything; after a violation that was saved, the last line is the command to replay it."""
     outcome = result.outcome
-    _render_facts(console, scenario, outcome)
+    _render_facts(console, scenario, result)
     if not outcome.passed:
         _render_violations(console, outcome)
         _render_story(console, tell(result.log.records, outcome.violations))
@@ -74,12 +75,15 @@ def requests_line(outcome: Outcome) -> str:
     return f"{outcome.requests['total']}: " + ", ".join(f"{v} {k}" for k, v in counts.items())
 
 
-def _render_facts(console: Console, scenario: Scenario, outcome: Outcome) -> None:
+def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> None:
+    outcome = result.outcome
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     table.add_row("ran", Text(what_runs(scenario)))
     table.add_row("requests", Text(requests_line(outcome)))
+    for sentence in fault_sentences([f["kind"] for f in scenario.faults], result.log.records):
+        table.add_row("fault", Text(sentence))
     table.add_row("time", Text(speed(outcome)))
     table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")

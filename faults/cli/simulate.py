@@ -9,19 +9,21 @@ from typing import TYPE_CHECKING
 from faults.cli.loading import loading
 from faults.cli.progress import progress
 from faults.cli.watchdog import watchdog
+from faults.schedule import decode
 from sim.kernel import Seed
-from sim.outcome import RunResult
 from sim.scenario import Scenario, workload_of
 
 if TYPE_CHECKING:
+    from faults.running import FaultedRun
     from sim.testbed import TestBed
 
 
-def simulate(scenario: Scenario) -> RunResult:
-    """Run ``scenario``; errors as those of ``sim.run.run``."""
+def simulate(scenario: Scenario) -> FaultedRun:
+    """Run ``scenario`` with its faults; errors as those of ``faults.running.run``."""
     workload_of(scenario, Seed(scenario.seed).stream("workload"))
+    decode(scenario.faults, source="the scenario")
     with loading():
-        from sim.run import run  # noqa: PLC0415  # loads vLLM
+        from faults.running import run  # noqa: PLC0415  # loads vLLM
     return run(scenario, watch=_watched)
 
 

@@ -24,7 +24,7 @@ from sim.engine.groups import enter_groups
 from sim.engine.ledger import BlockLedger
 from sim.engine.options import EngineOptions
 from sim.guest.process import GuestProcess
-from sim.kernel import Kernel, Mailbox, Node, ProcessState
+from sim.kernel import Kernel, Mailbox, Node, Process, ProcessState
 from sim.kernel.frames import described, raised_at, traceback_of
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from sim.world import World
 
 _FRONT_END_LATENCY_NS = 100 * US
+_RANK_DEATH_NOTICED_NS = 1_000 * US
 _COORDINATOR = -1  # who gets such outputs is no client
 OnOutput = Callable[["Engine", EngineCoreOutput], None]
 
@@ -116,6 +117,34 @@ class Engine:
         self.incarnation += 1
         self.start()
 
+    def crash_rank(self, rank: int) -> None:
+        """One rank's process vanishes; its executor notices, and the engine ends soon after."""
+        process = self.rank_process(rank)
+        if process is self.core.process:
+            self.crash()
+            return
+        self.kernel.crash(process)
+        reason, incarnation = f"the process of rank {rank} crashed", self.incarnation
+        self.kernel.call_later(_RANK_DEATH_NOTICED_NS, self._rank_died, reason, incarnation)
+
+    def _rank_died(self, reason: str, incarnation: int) -> None:
+        if self.alive and self.incarnation == incarnation:
+            self._die(reason, injected=True)
+
+    def rank_process(self, rank: int) -> Process:
+        """The process that rank number ``rank`` runs in."""
+        if self.options.executor == "single-process":
+            return self.core.process
+        (guest,) = [g for g in self.processes if g.process.name == f"rank{rank}"]
+        return guest.process
+
+    def set_pace(self, factor: float) -> None:
+        """Let everything that a step does on the device or its host take ``factor`` as long."""
+        times = self.options.step_times.scaled(factor)
+        for worker in self.workers:
+            if worker.runner is not None:
+                worker.runner.times = times
+
     def pause(self) -> None:
         for guest in self.processes:
             self.kernel.pause(guest.process)
@@ -136,7 +165,8 @@ class Engine:
             traceback=list(traceback),
         )
         for guest in self.processes:
-            self.kernel.crash(guest.process)
+            if guest.process.alive:
+                self.kernel.crash(guest.process)
         for probe in self.world.probes:
             probe.engine_died(self.name, reason, injected=injected, traceback=traceback)
         for other in self.group.others(self):

@@ -40,6 +40,15 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def draft_ns(self, passes: int) -> int:
         return passes * self.draft_us * US
 
+    def scaled(self, factor: float) -> StepTimes:
+        """Everything takes ``factor`` as long."""
+        values = msgspec.structs.asdict(self)
+        longer = {
+            name: round(value * factor) if isinstance(value, int) else value * factor
+            for name, value in values.items()
+        }
+        return msgspec.structs.replace(self, **longer)
+
     @property
     def host_ns(self) -> int:
         return self.host_us * US

@@ -41,6 +41,9 @@ class Completions:
             return
         completion = self._pending.popleft()
         queue_pair = self._queue_pair
+        if queue_pair.silent:
+            queue_pair.fabric.record("completion-lost", completion.chain, queue_pair)
+            return
         queue_pair.fabric.record(
             "completion", completion.chain, queue_pair, status=completion.status.name
         )

@@ -7,7 +7,7 @@ pairs (cut/heal, port down/up, speed down and back).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -21,6 +21,8 @@ from sim.fabric.queue_pair import QueuePair
 from sim.fabric.work import AsyncEvent, Landing, WorkRequestChain
 from sim.kernel import Kernel, Node, Process
 from sim.verdict import VerdictChain
+
+PostObserver = Callable[[QueuePair, WorkRequestChain], None]
 
 
 class LandingObserver(Protocol):
@@ -52,6 +54,7 @@ class Fabric:
         self._rails: dict[tuple[str, str], int] = {}
         self._cuts: list[frozenset[str]] = []
         self._observers: list[LandingObserver] = []
+        self._post_observers: list[PostObserver] = []
         self._last_key = 0x1000
         self._last_queue_pair_number = 0x100
         kernel.on_crash(self._process_crashed)
@@ -81,6 +84,10 @@ class Fabric:
         """Every queue pair ever created, in order of devices and creation."""
         for device in self.devices:
             yield from device.queue_pairs
+
+    def may_land(self) -> bool:
+        """Whether bytes are under way that will land if nothing else happens."""
+        return bool(self.late_landings) or any(q.is_landing for q in self.queue_pairs())
 
     def next_key(self) -> int:
         """A memory key that no region of this run had before."""
@@ -126,6 +133,11 @@ class Fabric:
         nic.set_speed(fraction)
         self.links.speed_changed(nic.egress, nic.ingress)
 
+    def silence(self, queue_pair: QueuePair) -> None:
+        """From now on no completion of ``queue_pair`` reaches anybody; bytes still land."""
+        self.kernel.record("queue-pair-silent", queue_pair=queue_pair.number)
+        queue_pair.silent = True
+
     def raise_event(self, device: Device, name: str, queue_pair: QueuePair | None = None) -> None:
         """The driver reports an asynchronous event, such as ``QP_FATAL`` of ``queue_pair``."""
         self.kernel.record("async-event", engine=device.key, event=name)
@@ -151,6 +163,15 @@ class Fabric:
     def on_landing(self, observer: LandingObserver) -> None:
         """``observer`` sees every landing, one call before and one after, in subscription order."""
         self._observers.append(observer)
+
+    def on_post(self, observer: PostObserver) -> None:
+        """``observer(queue_pair, chain)`` is called for every chain that is posted."""
+        self._post_observers.append(observer)
+
+    def posted(self, queue_pair: QueuePair, chain: WorkRequestChain) -> None:
+        """Called by a queue pair that got a chain."""
+        for observer in self._post_observers:
+            observer(queue_pair, chain)
 
     @contextmanager
     def observed(self, landing: Landing) -> Iterator[None]:

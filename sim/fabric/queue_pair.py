@@ -61,6 +61,8 @@ class QueuePair:
         self.timers = timers
         self.send_queue = SendQueue(fabric.kernel, depth)
         self.receives = 0
+        self.silent = False
+        """Whether the NIC writes no completions any more; see Fabric.silence."""
         self.peer: QueuePair | None = None
         self._waiting: deque[WorkRequestChain] = deque()
         self._sending: WorkRequestChain | None = None
@@ -88,6 +90,11 @@ class QueuePair:
         return PeerPair(here.key, here.process.node.name, there.key, there.process.node.name)
 
     @property
+    def is_landing(self) -> bool:
+        """Whether something has left the wire and has not landed yet."""
+        return bool(self._landing)
+
+    @property
     def reachable(self) -> bool:
         """Whether the other end would acknowledge what is sent now."""
         peer = self.peer
@@ -103,6 +110,7 @@ class QueuePair:
     def post(self, chain: WorkRequestChain) -> None:
         """Queue ``chain``; its room in the send queue has been reserved."""
         chain.posted_ns = self.fabric.kernel.now_ns
+        self.fabric.posted(self, chain)
         if self.state is QueuePairState.ERROR:
             self._flush(chain)
             return

@@ -131,6 +131,11 @@ class NodeBlocks:
         number = int(self.owner[block])
         return None if number == _NOBODY else self.requests[number]
 
+    def owners_among(self, ids: Integers) -> list[str]:
+        """The requests that own one of the blocks and hold it still, in order of arrival."""
+        owners = self.owner[ids[self.let_go_ns[ids] == _STILL_HELD]]
+        return [self.requests[n] for n in np.unique(owners).tolist() if n != _NOBODY]
+
     def state_of(self, block: int) -> str:
         """Who has ``block``, in words."""
         holders = self.holders_of(block)

@@ -43,8 +43,14 @@ class Leg:
 
 @dataclass(frozen=True)
 class HandOff:
-    """What a consumer has to be told: the parameters, or None when it must prefill itself."""
+    """What a consumer has to be told: the parameters, or None when it must prefill itself.
 
+    Rules judge it when the prefill leg has ended, or with a pairing when it was sent. Honours
+    Deliver, Delay, Drop (the client is told that the request failed, and no consumer is told
+    anything) and Corrupt, whose ``change`` maps the parameters to others.
+    """
+
+    request_id: str
     params: dict[str, Any] | None
     producer: FrontEnd
     pairing: Pairing | None = None

@@ -10,12 +10,14 @@ and deaths.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from simpy.events import Event
 
-from sim.errors import UsageError
+from sim.errors import TestbedError, UsageError
 from sim.request_ids import LegKind, leg_id, leg_of
 from sim.router.messages import KVTransferParams, decode_params, engine_request, prefill_params
 from sim.router.ongoing import HandOff, Leg, Ongoing, Result, token_digest
@@ -24,6 +26,7 @@ from sim.router.pairing import Pairing
 from sim.router.round_robin import RoundRobin
 from sim.router.surroundings import EngineWatch, FrontEnd, Surroundings
 from sim.units import US, ns_to_seconds, seconds_to_ns
+from sim.verdict import Corrupt, Delay, Deliver, Drop, VerdictChain
 from sim.workload import RequestSpec, prompt_token_ids
 
 _ACTOR = "router"
@@ -53,6 +56,8 @@ class Router:
         self.results: dict[str, Result] = {}
         self.recomputed = 0
         self.done: Event = self.kernel.event()
+        self.verdicts = VerdictChain()
+        """Rules about ``HandOff`` (sim.router.ongoing): what becomes of what P returned."""
         self._probes = world.probes
         self._vocab_size = world.vocab_size
         self._in_pairs = in_pairs
@@ -89,6 +94,13 @@ class Router:
         if request is not None:
             serving = next((leg for leg in request.legs if leg.kind != "p"), None)
             self._end(request, "abort", serving)
+
+    def retry(self, retry: Retry) -> None:
+        """Send a request again, ``retry.after_s`` from now, if it is under way now and then."""
+        request = self._ongoing.get(retry.request)
+        if request is not None:
+            request.scheduled += 1
+            self.kernel.call_later(seconds_to_ns(retry.after_s), self._retry, request, retry)
 
     def phase_of(self, request_id: str) -> Phase | None:
         """Where a request is; None before its arrival and after its end."""
@@ -134,10 +146,14 @@ class Router:
 
     def _send_both(self, request: Ongoing, pair: Pairing) -> None:
         self._send(request, "p", pair.producer, pair.prefill_params(), pair)
-        hand_off = HandOff(pair.decode_params(), pair.producer, pair)
-        held_s = self._hold(request)
         if request.ended:
             return
+        hand_off = HandOff(request.id, pair.decode_params(), pair.producer, pair)
+        judged = self._judge(request, hand_off)
+        if judged is None:
+            self._lose(request, hand_off)
+            return
+        hand_off, held_s = judged
         if held_s:
             self._hand_off_after(request, hand_off, seconds_to_ns(held_s))
         else:
@@ -234,7 +250,7 @@ class Router:
         elif leg.kind == "p" and leg.pairing is not None:
             self._enter(request, "handoff")
         elif leg.kind == "p":
-            self._prefill_ended(request, HandOff(params, leg.engine))
+            self._prefill_ended(request, HandOff(request.id, params, leg.engine))
         else:
             self._end(request, outcome, leg)
 
@@ -243,17 +259,41 @@ class Router:
     def _prefill_ended(self, request: Ongoing, hand_off: HandOff) -> None:
         if hand_off.params is None:
             self.recomputed += 1
-        held_ns = seconds_to_ns(self._hold(request))
-        latency_ns = self.options.hand_off_latency_us * US
-        self._hand_off_after(request, hand_off, latency_ns + held_ns)
+        judged = self._judge(request, hand_off)
+        if judged is not None:
+            hand_off, held_s = judged
+            latency_ns = self.options.hand_off_latency_us * US
+            self._hand_off_after(request, hand_off, latency_ns + seconds_to_ns(held_s))
         self._enter(request, "handoff")
+        if judged is None and not request.ended:
+            self._lose(request, hand_off)
 
-    def _hold(self, request: Ongoing) -> float:
-        """For how many seconds the decode leg is held back."""
+    def _judge(self, request: Ongoing, hand_off: HandOff) -> tuple[HandOff, float] | None:
+        """What is handed off after the rules had their say, and after how many seconds; None
+        when it is lost."""
         held_s = sum(hold.seconds for hold in self.options.holds if hold.request == request.id)
+        match self.verdicts.ask(hand_off):
+            case Deliver():
+                pass
+            case Delay(by_ns=by_ns):
+                held_s += ns_to_seconds(by_ns)
+            case Corrupt(change=change):
+                hand_off = replace(hand_off, params=change(copy.deepcopy(hand_off.params)))
+            case Drop():
+                return None
+            case verdict:
+                raise TestbedError(f"a hand-off cannot honour the verdict {verdict!r}")
         if held_s:
             self._record("hand-off-held", request=request.id, seconds=held_s)
-        return held_s
+        return hand_off, held_s
+
+    def _lose(self, request: Ongoing, hand_off: HandOff) -> None:
+        """As a router that dies now: its clients see an error, and no consumer hears anything."""
+        self._record("hand-off-lost", request=request.id)
+        for leg in [leg for leg in request.legs if leg.pairing and leg.pairing is hand_off.pairing]:
+            request.legs.remove(leg)
+            self._give_up(leg)
+        self._attempt_failed(request, "hand-off-lost", None)
 
     def _hand_off_after(self, request: Ongoing, hand_off: HandOff, delay_ns: int) -> None:
         request.scheduled += 1
@@ -284,8 +324,7 @@ class Router:
         request.retries_scheduled = True
         for retry in self.options.retries:
             if retry.request == request.id:
-                request.scheduled += 1
-                self.kernel.call_later(seconds_to_ns(retry.after_s), self._retry, request, retry)
+                self.retry(retry)
 
     def _retry(self, request: Ongoing, retry: Retry) -> None:
         request.scheduled -= 1

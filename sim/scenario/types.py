@@ -52,6 +52,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     engine: EngineOptions = EngineOptions()
     workload: Workload = GeneratedWorkload(requests=8)
     router: RouterOptions = RouterOptions()
+    faults: tuple[dict[str, Any], ...] = ()
+    """What is to go wrong, for whoever injects it; nothing here looks inside."""
     fabric: Literal["cx7"] = "cx7"
     network_latency_us: Annotated[int, msgspec.Meta(ge=0)] = 50
     """One way, between nodes, for control messages."""

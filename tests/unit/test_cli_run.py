@@ -57,14 +57,14 @@ def test_a_passing_run_ends_with_0_and_leaves_nothing_behind(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_is_exactly_the_outcome(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_outcome_and_what_faults_did(capsys: pytest.CaptureFixture[str]) -> None:
     """What a script reads decodes to the same type that the library returns."""
     assert dispatch.run([*PASSING, "--seed", "5", "--json"]) == ExitCode.OK
     document = capsys.readouterr().out
     outcome = msgspec.json.decode(document, type=Outcome)
     assert outcome.passed
     assert outcome.seed == 5
-    assert set(json.loads(document)) == set(Outcome.__struct_fields__)
+    assert set(json.loads(document)) == {*Outcome.__struct_fields__, "faults", "fault_coverage"}
 
 
 def test_a_failing_run_ends_with_1_and_the_line_that_replays_it(

@@ -67,7 +67,7 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
             "engine: {tp_sise: 2}",
             "s.yaml: engine.tp_sise: unknown key (did you mean 'tp_size'?); accepted: tp_size, da",
         ),
-        ("fault: []", "s.yaml: fault: unknown key; accepted: schema_version, seed, model, "),
+        ("surprise: []", "s.yaml: surprise: unknown key; accepted: schema_version, seed, model, "),
         ("[]", "s.yaml: the document: is [], expected a mapping with the keys schema_version, "),
         ("", "s.yaml: the document: is None, expected a mapping with the keys schema_version, "),
         ("model: lama", "s.yaml: model: unknown model 'lama'; use one of: deepseek-mla, "),

@@ -1,0 +1,71 @@
+"""``faultlab faults``: the kinds of fault that can be injected, with their parameters."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from faults.cli.outcome import JsonFlag, Outcome
+from faults.fault import EVENTS, Fault, Target, Trigger, parameters
+from faults.kinds import KINDS
+from sim.lifecycle import PHASES
+
+
+def command(json: JsonFlag = False) -> Outcome:
+    """List the kinds of fault that a scenario or --fault can name.
+
+    \b
+    Examples:
+      faultlab faults
+      faultlab run --fault crash:node=p0,phase=read_posted,for_s=5
+      faultlab run --fault message-dropped:port=61005 --fault router-hold:seconds=65,request=req-3
+    """
+    kinds = [_entry(kind) for kind in KINDS.values()]
+    trigger, target = _defaults(Trigger()), _defaults(Target())
+    document = {
+        "faults": kinds,
+        "when": trigger,
+        "target": target,
+        "phases": list(PHASES),
+        "events": list(EVENTS),
+    }
+    return Outcome(document, partial(_render, kinds))
+
+
+def _entry(kind: type[Fault]) -> dict[str, Any]:
+    values = _defaults(kind())
+    return {
+        "name": kind.kind(),
+        "summary": kind.summary(),
+        "parameters": {name: values[name] for name in parameters(kind)},
+        "target": list(kind.takes),
+        "phases": list(kind.possible),
+    }
+
+
+def _defaults(value: msgspec.Struct) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(value)
+    return plain
+
+
+def _render(kinds: list[dict[str, Any]], console: Console) -> None:
+    table = Table("kind", "what happens", "parameters and defaults", "target")
+    for kind in kinds:
+        values = "\n".join(f"{key} = {_shown(value)}" for key, value in kind["parameters"].items())
+        table.add_row(kind["name"], kind["summary"], values, ", ".join(kind["target"]))
+    console.print(table)
+    console.print(
+        "\nWhen, for every kind: at_s (seconds into the workload), and then phase or event (with "
+        "nth), or during.",
+        highlight=False,
+    )
+    console.print(f"Phases: {', '.join(PHASES)}.", highlight=False)
+    console.print(f"Events: {', '.join(EVENTS)}.", highlight=False)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value is None else msgspec.json.encode(value).decode()

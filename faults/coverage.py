@@ -1,0 +1,51 @@
+"""Which kinds of fault reached a request in which phase of its life, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from faults.kinds import KINDS
+from sim.lifecycle import PHASES, Phase
+
+Table = dict[str, dict[str, int]]
+
+
+class Coverage:
+    """Fault kind × phase → how often a request was in the phase when the fault reached it."""
+
+    def __init__(self) -> None:
+        self._hits: dict[tuple[str, str], int] = {}
+
+    def hit(self, kind: str, phase: Phase) -> None:
+        """A fault of ``kind`` has reached a request that was in ``phase``."""
+        self._hits[kind, phase] = self._hits.get((kind, phase), 0) + 1
+
+    def table(self, kinds: Iterable[str]) -> Table:
+        """Rows for ``kinds``, with every phase that is possible for the kind, or was hit."""
+        return {
+            kind: {
+                phase: self._hits.get((kind, phase), 0)
+                for phase in PHASES
+                if phase in KINDS[kind].possible or (kind, phase) in self._hits
+            }
+            for kind in kinds
+        }
+
+
+def merge(tables: Iterable[Table]) -> Table:
+    """The sum of several tables."""
+    total: Table = {}
+    for table in tables:
+        for kind, row in table.items():
+            into = total.setdefault(kind, {})
+            for phase, hits in row.items():
+                into[phase] = into.get(phase, 0) + hits
+    return {
+        kind: {phase: total[kind][phase] for phase in PHASES if phase in total[kind]}
+        for kind in sorted(total)
+    }
+
+
+def holes(table: Table) -> list[tuple[str, str]]:
+    """The cells that are possible and empty."""
+    return [(kind, phase) for kind, row in table.items() for phase, hits in row.items() if not hits]

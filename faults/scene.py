@@ -1,0 +1,165 @@
+"""What a fault sees of a run when it strikes: engines, hardware, requests, and its own chance."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Literal
+
+from faults.fault import CannotStrike, Fault
+from sim.fabric.nic import Nic
+from sim.fabric.verdicts import RegistrationItem
+from sim.network import MessageInFlight
+from sim.router.ongoing import HandOff
+from sim.verdict import VerdictChain
+
+if TYPE_CHECKING:
+    from faults.nemesis import Nemesis
+    from sim.engine.engine import Engine
+
+
+class Scene:
+    """One strike of one fault. ``requests`` are those that the trigger or the target named."""
+
+    def __init__(
+        self, nemesis: Nemesis, number: int, fault: Fault, rng: random.Random, request: str | None
+    ) -> None:
+        self.bed = nemesis.bed
+        self.world = nemesis.bed.world
+        self.kernel = nemesis.bed.kernel
+        self.lifecycle = nemesis.lifecycle
+        self.overlaps = nemesis.overlaps
+        self.rng = rng
+        self.target = fault.target
+        self.request = request if request is not None else fault.target.request
+        self._nemesis = nemesis
+        self._number = number
+
+    # ---------------------------------------------------------------- whom
+
+    def engine(self) -> Engine:
+        """The target's engine, or one that is drawn; it is up."""
+        if self.target.node is not None:
+            return self._up(self.bed.engine(self.target.node))
+        up = [engine for engine in self.bed.engines if engine.alive]
+        if not up:
+            raise CannotStrike("no engine is up")
+        return self.rng.choice(up)
+
+    def pair(self) -> tuple[Engine, Engine]:
+        """Two engines on different machines: as the target says, the rest drawn; up or not."""
+        engines = self.bed.engines
+        one = self.rng.choice(engines) if self.target.node is None else (
+            self.bed.engine(self.target.node)
+        )  # fmt: skip
+        if self.target.peer is not None:
+            return one, self.bed.engine(self.target.peer)
+        others = [e for e in engines if e.node is not one.node and e.connector is not None]
+        partners = [e for e in others if e.connector.role != _role(one)] or others  # type: ignore[union-attr]
+        if not partners:
+            raise CannotStrike(f"{one.name} has no peer on another machine")
+        return one, self.rng.choice(partners)
+
+    def client_request(self) -> str:
+        """The target's request, or one of those under way; its client still waits."""
+        under_way = self.lifecycle.under_way()
+        if self.request is not None:
+            if self.request not in under_way:
+                raise CannotStrike(f"{self.request} is not under way")
+            return self.request
+        if not under_way:
+            raise CannotStrike("no request is under way")
+        return self.rng.choice(under_way)
+
+    @staticmethod
+    def _up(engine: Engine) -> Engine:
+        if not engine.alive:
+            raise CannotStrike(f"{engine.name} is down")
+        return engine
+
+    def nics(self, engine: Engine) -> list[Nic]:
+        """The NICs that the engine's RDMA devices use."""
+        devices = self.world.fabric.devices
+        return list(dict.fromkeys(d.nic for d in devices if d.process.node is engine.node))
+
+    def verdicts(self, point: Literal["fabric", "network", "router"]) -> VerdictChain:
+        """Where items of this part of the world are judged."""
+        chains = {
+            "fabric": self.world.fabric.verdicts,
+            "network": self.world.network.verdicts,
+            "router": self.bed.router.verdicts,
+        }
+        return chains[point]
+
+    def silence(self, queue_pair: int) -> None:
+        """Queue pair number ``queue_pair`` reports no completion any more."""
+        fabric = self.world.fabric
+        fabric.silence(next(q for q in fabric.queue_pairs() if q.number == queue_pair))
+
+    # --------------------------------------------------------------- items
+
+    def is_about_target(self, item: Any) -> bool:
+        """Whether an item is between the target's ends and of its request."""
+        here, there = self._ends(item)
+        if self.target.node is not None and here != self._machine(self.target.node):
+            return False
+        if self.target.peer is not None and there != self._machine(self.target.peer):
+            return False
+        return self.request is None or self.request in self.requests_of(item)
+
+    def requests_of(self, item: Any) -> list[str]:
+        """The requests that an item is about; of a handshake, all that wait for it."""
+        if isinstance(item, HandOff):
+            return [item.request_id]
+        if hasattr(item, "chain"):
+            return list(self.lifecycle.requests_of(item.chain))
+        if isinstance(item, MessageInFlight):
+            named = [r for r in self.lifecycle.known() if _names(item.frames, r)]
+            if named:
+                return named
+        return self._between(*self._ends(item))
+
+    def _ends(self, item: Any) -> tuple[str | None, str | None]:
+        """The machines of the end that acts and of the other one."""
+        if isinstance(item, MessageInFlight):
+            return item.source_node.name, item.target_node.name
+        if isinstance(item, RegistrationItem):
+            return item.node, None
+        if isinstance(item, HandOff):
+            return self._machine(item.producer.name), None
+        return item.pair.initiator_node, item.pair.target_node
+
+    def _between(self, *machines: str | None) -> list[str]:
+        engines = [
+            [e.name for e in self.bed.engines if e.node.name == machine]
+            for machine in machines
+            if machine is not None
+        ]
+        found = (self.lifecycle.requests_on(*names) for names in _combinations(engines))
+        return list(dict.fromkeys(request for requests in found for request in requests))
+
+    def _machine(self, engine: str) -> str:
+        return self.bed.engine(engine).node.name
+
+    # ----------------------------------------------------------- what happened
+
+    def hit(self, requests: Iterable[str], **fields: Any) -> None:
+        """Note that the fault has reached these requests, in the phases they are in."""
+        self._nemesis.hit(self._number, list(requests), fields)
+
+
+def _role(engine: Engine) -> str | None:
+    return engine.connector.role if engine.connector is not None else None
+
+
+def _combinations(groups: list[list[str]]) -> list[tuple[str, ...]]:
+    combined: list[tuple[str, ...]] = [()]
+    for group in groups:
+        combined = [(*names, name) for names in combined for name in group]
+    return combined
+
+
+def _names(frames: Iterable[bytes], request: str) -> bool:
+    pattern = re.compile(re.escape(request.encode()) + rb"(?!\w)")
+    return any(pattern.search(frame) for frame in frames)

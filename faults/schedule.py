@@ -1,0 +1,119 @@
+"""Faults as text: in a scenario's ``faults``, and as ``KIND:KEY=VALUE,...`` on a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from faults.fault import Fault, flat_keys, parameters
+from faults.kinds import ANY_KIND, KINDS
+from sim.errors import UsageError
+from sim.hints import nearest
+from sim.scenario import Scenario
+from sim.scenario.schema import explain
+from sim.scenario.yaml_text import parse_yaml
+
+
+class _Document(msgspec.Struct, frozen=True):
+    """The part of a scenario that is decoded here."""
+
+    faults: tuple[ANY_KIND, ...]
+
+
+_ROOT = inspect.type_info(_Document)
+
+
+def decode(documents: Sequence[Mapping[str, Any]], *, source: str) -> tuple[Fault, ...]:
+    """The faults that a scenario carries.
+
+    Raises:
+        UsageError: an unknown kind or key, or a value that is not accepted.
+    """
+    for number, document in enumerate(documents):
+        kind = document.get("kind")
+        if kind not in KINDS:
+            raise UsageError(f"{source}: faults[{number}].kind: {_unknown_kind(kind)}")
+    whole = {"faults": list(documents)}
+    try:
+        return msgspec.convert(whole, _Document).faults
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{source}: {explain(_ROOT, whole, str(error))}") from error
+
+
+def parse(text: str) -> Fault:
+    """The fault that ``--fault`` was given as ``KIND`` or ``KIND:KEY=VALUE,...``.
+
+    Keys of the trigger and the target stand beside the kind's own; values are YAML.
+    """
+    name, _, rest = text.partition(":")
+    if name not in KINDS:
+        raise UsageError(f"--fault {text}: {_unknown_kind(name)}")
+    own, shared = parameters(KINDS[name]), flat_keys()
+    document: dict[str, Any] = {"kind": name}
+    for key, value in _pairs(text, rest):
+        if key not in own and key not in shared:
+            hint = nearest(key, [*own, *shared])
+            raise UsageError(
+                f"--fault {text}: {name} has no parameter {key!r}{hint}; it has: "
+                f"{', '.join(own) or 'none of its own'}; when: {_of('when')}; "
+                f"target: {_of('target')}"
+            )
+        place = document if key in own else document.setdefault(shared[key], {})
+        place[key] = parse_yaml(value, source=f"--fault {text}: {key}")
+    (fault,) = decode([document], source=f"--fault {text}")
+    return fault
+
+
+def with_faults(scenario: Scenario, texts: Iterable[str]) -> Scenario:
+    """``scenario`` with the faults of a command line added to its own, all in full."""
+    own = decode(scenario.faults, source="the scenario")
+    faults = (*own, *map(parse, texts))
+    return msgspec.structs.replace(scenario, faults=encode(faults))
+
+
+def encode(faults: Iterable[Fault]) -> tuple[dict[str, Any], ...]:
+    """Faults as a scenario carries them, defaults included."""
+    return tuple(msgspec.to_builtins(fault) for fault in faults)
+
+
+def check_names(faults: Sequence[Fault], nodes: Sequence[str], requests: Sequence[str]) -> None:
+    """UsageError when a fault is aimed at an engine or a request that there is not."""
+    for number, fault in enumerate(faults):
+        target = fault.target
+        for key, name, known in (
+            ("node", target.node, nodes),
+            ("peer", target.peer, nodes),
+            ("request", target.request, requests),
+        ):
+            if name is not None and name not in known:
+                few = ", ".join(known) if len(known) < 8 else f"{known[0]} to {known[-1]}"
+                raise UsageError(
+                    f"faults[{number}] ({fault.kind()}): target.{key}: there is no {name!r}"
+                    f"{nearest(name, known)}; there are: {few}"
+                )
+
+
+def _pairs(text: str, rest: str) -> list[tuple[str, str]]:
+    """A comma separates pairs, unless no ``=`` follows it: ``landed=0,2,node=d0`` is two."""
+    pairs: list[tuple[str, str]] = []
+    for part in filter(None, rest.split(",")):
+        key, equals, value = part.partition("=")
+        if equals:
+            pairs.append((key.strip(), value))
+        elif pairs:
+            pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]},{part}")
+        else:
+            raise UsageError(f"--fault {text}: expected KIND:KEY=VALUE,... and found {part!r}")
+    return pairs
+
+
+def _of(place: str) -> str:
+    return ", ".join(key for key, of in flat_keys().items() if of == place)
+
+
+def _unknown_kind(name: Any) -> str:
+    hint = nearest(str(name), KINDS)
+    return f"there is no fault kind {name!r}{hint}; faultlab faults lists them: {', '.join(KINDS)}"
