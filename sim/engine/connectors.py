@@ -54,6 +54,14 @@ CONNECTORS: dict[str, ConnectorKind] = {
             class_name="ReferenceConnector",
             roots=("sim.reference.connector",),
         ),
+        ConnectorKind(
+            name="example",
+            summary="vLLM's ExampleConnector, unmodified; files on a disk that all nodes share",
+            module=f"{_V1}.example_connector",
+            class_name="ExampleConnector",
+            roots=(f"{_V1}.example_connector",),
+            extra_config={"shared_storage_path": "/mnt/shared/kv"},
+        ),
     )
 }
 

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from sim.device import Stream
+
+Addresses = npt.NDArray[np.int64]
+OnWrite = Callable[[Addresses], None]
 
 _LOOKS = frozenset(
     (
@@ -34,15 +39,20 @@ _COPIES_TO_HOST = frozenset(("cpu", "numpy", "tolist", "item"))
 
 
 class DeviceTensor(torch.Tensor):
-    """A view of a rank's caches, and whatever is a view of it in turn."""
+    """A view of a rank's caches, and whatever is a view of it in turn.
+
+    ``wrote`` is told the addresses of what was changed through it, as an array.
+    """
 
     stream: Stream
+    wrote: OnWrite
 
     @classmethod
-    def on(cls, stream: Stream, tensor: torch.Tensor) -> DeviceTensor:
+    def on(cls, stream: Stream, tensor: torch.Tensor, wrote: OnWrite) -> DeviceTensor:
         """``tensor`` itself, as a connector sees it."""
         view: DeviceTensor = tensor.as_subclass(cls)
         view.stream = stream
+        view.wrote = wrote
         return view
 
     @classmethod
@@ -62,19 +72,33 @@ class DeviceTensor(torch.Tensor):
             source = next(a for a in (*args, *kwargs.values()) if isinstance(a, DeviceTensor))
             if _changes_its_argument(name):
                 source.stream.synchronize()
-                return func(*args, **kwargs)
+                result = func(*args, **kwargs)
+                if args[0] is source:
+                    source.wrote(_addresses(source, args[1] if name == "__setitem__" else ...))
+                return result
             if name in _COPIES_TO_HOST:
                 source.stream.synchronize()
                 return func(source.clone(), *args[1:], **kwargs)
             result = func(*args, **kwargs)
             if _shares_memory(result, source):
-                return _map(result, lambda view: cls.on(source.stream, view))
+                return _map(result, lambda view: cls.on(source.stream, view, source.wrote))
             source.stream.synchronize()
             return func(*args, **kwargs)
 
 
 def _changes_its_argument(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
+def _addresses(tensor: torch.Tensor, key: Any) -> Addresses:
+    """Where the elements ``tensor[key]`` begin, one of each run along the last dimension."""
+    size = tensor.element_size()
+    addresses = torch.tensor(tensor.data_ptr())
+    for dim, (length, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
+        is_run = dim == tensor.dim() - 1
+        steps = torch.zeros(length, dtype=torch.int64) if is_run else torch.arange(length)
+        addresses = addresses.unsqueeze(-1) + steps * (stride * size)
+    return np.unique(addresses[key].numpy())
 
 
 def _shares_memory(result: Any, source: torch.Tensor) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed.kv_transfer import (
     ensure_kv_transfer_initialized,
@@ -83,7 +84,8 @@ class Worker:
             self.memory = RankMemory(caches, config.num_blocks)
             self.engine.watch_memory(self)
             views = {
-                name: DeviceTensor.on(self.stream, view) for name, view in caches.views.items()
+                name: DeviceTensor.on(self.stream, view, self._connector_wrote)
+                for name, view in caches.views.items()
             }
             hooks = self.guest.load(HOOKS_MODULE)
             kv_connector = hooks.get_kv_connector(self.vllm_config, views)
@@ -102,6 +104,19 @@ class Worker:
             self.engine.peers_of_rank(self.rank),
             partial(self.engine.connector_reported, self.rank),
             self.engine.world.owners.scheduled,
+        )
+
+    def _connector_wrote(self, addresses: Any) -> None:
+        """The connector changed a cache tensor itself."""
+        memory, engine = self.memory, self.engine
+        assert memory is not None
+        touched = memory.caches.footprint().touched(
+            addresses - memory.caches.backing.data_ptr(), np.ones(len(addresses), dtype=np.int64)
+        )
+        memory.wrote(
+            np.unique(touched.block_id),
+            engine.kernel.now_ns,
+            lambda: f"the connector of {engine.name} itself",
         )
 
     def compile_or_warm_up_model(self) -> CompilationTimes:

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from sim.guest.facades.clock import wall_ns
+from sim.guest.facades.files import SharedFiles, make_path
 from sim.guest.facades.proxy import Facade, ModuleProxy, refusals
 from sim.guest.facades.stdlib import run_copy
 from sim.kernel import Kernel, Process
@@ -142,8 +143,9 @@ def make_uuid(chance: Chance) -> ModuleType:
     return ModuleProxy(real_uuid, {"getnode": getnode, "uuid1": uuid1, "uuid4": uuid4}, "uuid")
 
 
-def make_os(chance: Chance) -> ModuleType:
-    """The facade of ``os``: real files and environment; process identity and chance simulated."""
+def make_os(chance: Chance, files: SharedFiles) -> ModuleType:
+    """The facade of ``os``: the real environment, and real files but for what all nodes share;
+    process identity and chance are simulated."""
     pids: dict[Process | None, int] = {}
 
     def getpid() -> int:
@@ -162,6 +164,8 @@ def make_os(chance: Chance) -> ModuleType:
         "getrandom": lambda size, flags=0: chance.entropy(size),
         "cpu_count": lambda: _CPUS,
         "register_at_fork": register_at_fork,
+        "makedirs": files.makedirs,
+        "path": make_path(files),
     }
     overrides |= refusals(chance.kernel, "os", _PROCESS_CONTROL)
     return ModuleProxy(real_os, overrides, "os")

@@ -6,6 +6,7 @@ from types import ModuleType
 
 from sim.fabric import Fabric, mori_io
 from sim.guest.facades import chance, clock, futures, processes, queues, threads, torch_facade
+from sim.guest.facades.files import SharedFiles, make_safetensors
 from sim.guest.facades.processes import Runner, SidePrograms
 from sim.guest.facades.socket_facade import make as make_socket
 from sim.guest.facades.zmq import make as make_zmq
@@ -22,6 +23,8 @@ def make_facades(
     queue = queues.make(kernel, threading, time)
     randomness = chance.Chance(kernel)
     random = chance.make_random(randomness)
+    files = SharedFiles(kernel)
+    os = chance.make_os(randomness, files)
     library = mori_io.make(kernel, fabric)
     mori = ModuleType("mori")
     vars(mori).update(io=library, cpp=mori_io.make_cpp(library))
@@ -33,7 +36,9 @@ def make_facades(
         "random": random,
         "secrets": chance.make_secrets(randomness, random),
         "uuid": chance.make_uuid(randomness),
-        "os": chance.make_os(randomness),
+        "os": os,
+        "os.path": os.path,
+        **make_safetensors(files),
         "socket": make_socket(kernel, network),
         **make_zmq(kernel, network),
         **futures.make(kernel, threading, queue, time),
