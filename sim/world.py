@@ -16,9 +16,9 @@ from vllm.utils import func_utils
 
 from sim.engine.connectors import in_tree_roots
 from sim.engine.groups import Rendezvous
+from sim.engine.hooks import HOOK_MODULES
 from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.owners import HashOwners
-from sim.engine.worker import HOOKS_MODULE
 from sim.fabric import Fabric
 from sim.guest.facades.processes import SideProgram
 from sim.guest.facades.registry import make_facades
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from sim.engine.engine import Engine
     from sim.engine.worker import Worker
 
-_ALWAYS_GUESTS = (HOOKS_MODULE, "vllm.utils.network_utils")
+_ALWAYS_GUESTS = (*HOOK_MODULES, "vllm.utils.network_utils")
 
 
 class World:

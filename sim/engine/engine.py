@@ -320,6 +320,7 @@ class Engine:
             enable_prefix_caching=options.enable_prefix_caching,
             enable_chunked_prefill=options.enable_chunked_prefill,
             async_scheduling=options.async_scheduling,
+            model_runner=options.model_runner,
             connector=None if connector is None else connector.transfer_config(guest),
             kv_role=None if connector is None else connector.role,
             kv_load_failure_policy=options.kv_load_failure_policy,

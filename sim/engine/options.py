@@ -11,6 +11,7 @@ from sim.model.speculation import Speculation
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Executor = Literal["single-process", "multi-process"]
+ModelRunnerKind = Literal["v2", "v1"]
 
 
 class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -20,6 +21,8 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     data_parallel_size: Count = 1
     """Engine cores of an instance; each has ``tp_size`` ranks, a scheduler and a cache."""
     executor: Executor = "single-process"
+    model_runner: ModelRunnerKind = "v2"
+    """Which of vLLM's model runners the order of a step is taken from."""
     async_scheduling: bool = True
     enable_prefix_caching: bool = True
     enable_chunked_prefill: bool = True

@@ -1,14 +1,14 @@
-"""The simulated worker's model runner: vLLM's V2 order of work over the synthetic model.
+"""The simulated worker's model runner: vLLM's order of work over the synthetic model.
 
 Order, as in vllm/v1/worker/gpu/model_runner.py: requests end, begin and get their new blocks;
 new blocks are zeroed (queued on the stream); the connector's hooks run around the forward pass;
 sampling, then the connector's results; the output is awaited only when somebody asks for it.
-When a load precedes the forward and when it follows it is decided by vLLM's own hook module.
+When the connector is called is decided by vLLM's own hook modules (sim/engine/hooks.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +33,7 @@ from sim.engine.drafter import SKIPPED
 from sim.engine.forward import SyntheticModel
 from sim.engine.forward_context import ForwardContexts
 from sim.engine.forward_pass import DrafterPass, ForwardPass
+from sim.engine.hooks import ConnectorHooks
 from sim.engine.timing import StepTimes
 from sim.kernel import Kernel
 from sim.model.token_stream import TokenStream
@@ -80,7 +81,7 @@ class ModelRunner:
         vllm_config: Any,
         model: SyntheticModel,
         stream: Stream,
-        kv_connector: Any,
+        hooks: ConnectorHooks,
         contexts: ForwardContexts,
         times: StepTimes,
         gate_of_pass: GateOfPass,
@@ -92,7 +93,7 @@ class ModelRunner:
         self.vllm_config = vllm_config
         self.model = model
         self.stream = stream
-        self.kv_connector = kv_connector
+        self.hooks = hooks
         self.contexts = contexts
         self.times = times
         self._gate_of_pass = gate_of_pass
@@ -100,6 +101,8 @@ class ModelRunner:
         self._on_connector_output = on_connector_output
         self._on_new_stream = on_new_stream
         self._requests: dict[str, RequestState] = {}
+        self._prompt_tokens: dict[str, int] = {}
+        """Numbers of them, of preempted requests too."""
         self._pending: _Pending | None = None
         self._passes = 0
         self.draft_token_ids: DraftTokenIds | None = None
@@ -110,22 +113,25 @@ class ModelRunner:
 
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """First half of a step; None means that sample_tokens() has the output."""
+        self.hooks.begin(scheduler_output)
         self._remove_requests(scheduler_output)
         self._add_requests(scheduler_output)
         self._update_requests(scheduler_output)
         self._zero_new_blocks(scheduler_output)
         if scheduler_output.total_num_scheduled_tokens == 0:
-            no_forward: ModelRunnerOutput = self.kv_connector.no_forward(scheduler_output)
+            no_forward = self.hooks.no_forward(scheduler_output)
             self._on_connector_output(no_forward.kv_connector_output)
             return no_forward
         self.kernel.sleep(self.times.host_ns)
         across_ranks = self._meet_peers(scheduler_output.total_num_scheduled_tokens)
         batch = self._make_batch(scheduler_output)
         self._carry_states(batch)
-        with self._forward_context(batch, across_ranks):
-            self.kv_connector.pre_forward(scheduler_output, batch)
+        with (
+            self._forward_context(batch, across_ranks),
+            self.hooks.around_forward(scheduler_output, batch),
+        ):
             self._launch_forward(batch)
-        self.kv_connector.finish_forward()
+        self.hooks.end_forward()
         drafts = 0
         if not scheduler_output.skip_drafts:
             drafts = scheduler_output.num_spec_tokens_to_schedule
@@ -145,9 +151,7 @@ class ModelRunner:
         )
         done = DeviceEvent()
         done.record(self.stream)
-        output.kv_connector_output = self.kv_connector.post_forward(
-            pending.finished_req_ids, defer_finalize=speculates
-        )
+        output.kv_connector_output = self.hooks.results(pending.finished_req_ids)
         reported = output.kv_connector_output
         if reported is not None and reported.invalid_block_ids:
             batch.loads_failed(reported.invalid_block_ids)
@@ -155,7 +159,7 @@ class ModelRunner:
         self._on_connector_output(output.kv_connector_output)
         if speculates:
             self._run_drafter(batch, pending.num_drafts)
-            self.kv_connector.finalize_step()
+            self.hooks.finalize()
         return SampledLater(output, batch, done)
 
     # ----------------------------------------------------- request bookkeeping
@@ -164,23 +168,43 @@ class ModelRunner:
         ended = scheduler_output.finished_req_ids | (scheduler_output.preempted_req_ids or set())
         for request_id in sorted(ended):
             self._requests.pop(request_id, None)
+        for request_id in scheduler_output.finished_req_ids:
+            self._prompt_tokens.pop(request_id, None)
 
     def _add_requests(self, scheduler_output: SchedulerOutput) -> None:
         for new in scheduler_output.scheduled_new_reqs:
-            tokens = new.prefill_token_ids
-            assert tokens is not None, f"{new.req_id}: the V2 runner needs prefill_token_ids"
-            stream = TokenStream(tokens)
-            leg = leg_of(new.req_id)
-            self._on_new_stream(leg, stream)
-            self._requests[new.req_id] = RequestState(
-                request_id=leg,
-                prompt_tokens=len(new.prompt_token_ids or tokens),
-                tokens=stream,
-                tables=[BlockTable(block_ids) for block_ids in new.block_ids],
-                computed=new.num_computed_tokens,
-                surely_computed=new.num_computed_tokens,
-                drafts=[0] * self.vllm_config.num_speculative_tokens,
-            )
+            tokens = new.prefill_token_ids or new.prompt_token_ids
+            assert tokens is not None, f"{new.req_id} has no tokens"
+            self._prompt_tokens[new.req_id] = len(new.prompt_token_ids or tokens)
+            self._add_request(new.req_id, tokens, new.block_ids, new.num_computed_tokens)
+        # With the V1 runner, requests come back from preemption as ones that are known already.
+        cached = scheduler_output.scheduled_cached_reqs
+        for index, request_id in enumerate(cached.req_ids):
+            if request_id in cached.resumed_req_ids:
+                block_ids = cached.new_block_ids[index]
+                assert block_ids is not None, f"{request_id} resumes without blocks"
+                tokens = cached.all_token_ids[request_id]
+                num_computed = cached.num_computed_tokens[index]
+                self._add_request(request_id, tokens, block_ids, num_computed)
+
+    def _add_request(
+        self,
+        request_id: str,
+        tokens: Sequence[int],
+        block_ids: Sequence[Sequence[int]],
+        num_computed: int,
+    ) -> None:
+        stream, leg = TokenStream(tokens), leg_of(request_id)
+        self._on_new_stream(leg, stream)
+        self._requests[request_id] = RequestState(
+            request_id=leg,
+            prompt_tokens=self._prompt_tokens[request_id],
+            tokens=stream,
+            tables=[BlockTable(ids) for ids in block_ids],
+            computed=num_computed,
+            surely_computed=num_computed,
+            drafts=[0] * self.vllm_config.num_speculative_tokens,
+        )
 
     def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
         cached = scheduler_output.scheduled_cached_reqs
@@ -191,6 +215,8 @@ class ModelRunner:
             cached.new_block_ids,
             strict=True,
         ):
+            if request_id in cached.resumed_req_ids:
+                continue
             state = self._requests[request_id]
             if num_computed < state.surely_computed:
                 state.roll_back(num_computed, num_output)

@@ -25,6 +25,7 @@ from sim.device import Stream
 from sim.engine.device_tensor import DeviceTensor
 from sim.engine.forward import SyntheticModel
 from sim.engine.forward_context import ForwardContexts
+from sim.engine.hooks import make_hooks
 from sim.engine.memory import RankMemory
 from sim.engine.runner import ModelRunner, SampledLater
 from sim.guest.process import GuestProcess
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from sim.engine.engine import Engine
 
 _PLENTY_OF_MEMORY = 1 << 44  # the number of blocks is an option, not a result of profiling
-HOOKS_MODULE = "vllm.v1.worker.gpu.kv_connector"
 
 
 class Worker:
@@ -87,8 +87,8 @@ class Worker:
                 name: DeviceTensor.on(self.stream, view, self._connector_wrote)
                 for name, view in caches.views.items()
             }
-            hooks = self.guest.load(HOOKS_MODULE)
-            kv_connector = hooks.get_kv_connector(self.vllm_config, views)
+            kind = self.engine.options.model_runner
+            hooks = make_hooks(kind, self.guest, self.vllm_config, views)
         contexts = ForwardContexts(self.stream, config, views, self.engine.drafter_layers)
         self.vllm_config.compilation_config.static_forward_context = contexts.no_compile_layers
         model = SyntheticModel(self.engine, self.rank, config, self.memory)
@@ -97,7 +97,7 @@ class Worker:
             self.vllm_config,
             model,
             self.stream,
-            kv_connector,
+            hooks,
             contexts,
             self.engine.options.step_times,
             self.engine.gate_of_pass,

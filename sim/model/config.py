@@ -112,6 +112,7 @@ def build_vllm_config(
     enable_prefix_caching: bool = True,
     enable_chunked_prefill: bool = True,
     async_scheduling: bool = True,
+    model_runner: Literal["v2", "v1"] = "v2",
     connector: Mapping[str, Any] | None = None,
     kv_role: KVRole | None = None,
     kv_load_failure_policy: Literal["fail", "recompute"] = "fail",
@@ -129,6 +130,7 @@ def build_vllm_config(
         max_model_len: longest request in tokens, which a cache must hold; the preset's by default.
         max_num_seqs, max_num_batched_tokens, enable_prefix_caching, enable_chunked_prefill,
             async_scheduling: as vLLM calls them.
+        model_runner: which one vLLM's scheduler makes its outputs for.
         connector: ``kv_connector`` and other fields of vLLM's KVTransferConfig, as needed.
         kv_role, kv_load_failure_policy: as vLLM calls them; a role only with a connector.
         engine_id: name of the engine towards its peers; vLLM's default is random.
@@ -143,16 +145,12 @@ def build_vllm_config(
         max_model_len = max_model_len or preset.max_positions
         model_config = _model_config(preset, geometry, max_model_len)
         parallel_config = _parallel_config(tp_size, data_parallel_size)
-        config = VllmConfig(
+        config = _CONFIG_CLASSES[model_runner](
             model_config=model_config,
             parallel_config=parallel_config,
             **_speculation(preset, geometry, speculation, model_config, parallel_config),
-            scheduler_config=SchedulerConfig(
-                max_model_len=max_model_len,
-                max_num_seqs=max_num_seqs,
-                max_num_batched_tokens=max_num_batched_tokens,
-                enable_chunked_prefill=enable_chunked_prefill,
-                is_encoder_decoder=False,
+            scheduler_config=_scheduler_config(
+                max_model_len, max_num_seqs, max_num_batched_tokens, enable_chunked_prefill
             ),
             cache_config=_cache_config(preset),
             device_config=DeviceConfig("cpu"),
@@ -187,6 +185,29 @@ def _speculation(
         # Requests then bring along how many of their drafts were accepted.
         "observability_config": ObservabilityConfig(per_request_spec_decode_metrics="detailed"),
     }
+
+
+class _V1RunnerConfig(VllmConfig):
+    """vLLM asks the environment, which all engines of all runs share, for the model runner."""
+
+    @property
+    def use_v2_model_runner(self) -> bool:
+        return False
+
+
+_CONFIG_CLASSES: dict[str, type[VllmConfig]] = {"v2": VllmConfig, "v1": _V1RunnerConfig}
+
+
+def _scheduler_config(
+    max_model_len: int, max_num_seqs: int, max_num_batched_tokens: int, chunked_prefill: bool
+) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        enable_chunked_prefill=chunked_prefill,
+        is_encoder_decoder=False,
+    )
 
 
 def _parallel_config(tp_size: int, data_parallel_size: int) -> ParallelConfig:

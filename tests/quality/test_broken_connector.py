@@ -42,3 +42,38 @@ def test_a_layer_that_is_sent_before_it_is_computed_is_found(tmp_path: Path, exe
     outcome = outcome_of(overlay, executor=executor, extra_config="{read_mode: 'false'}")
     assert {"wrong-bytes", "same-output"} <= {v.oracle for v in outcome.violations}
     assert outcome.requests["length"] == 4  # and nobody was told
+
+
+def test_a_connector_that_stores_the_wrong_block_is_found(tmp_path: Path) -> None:
+    """In another connector than MoRIIO: what it stores is one block further on."""
+    overlay = with_defect(
+        tmp_path,
+        f"{_V1}.example_connector",
+        "block_idxs = slot_mapping // self._block_size\n            offsets",
+        "block_idxs = slot_mapping // self._block_size + 1\n            offsets",
+    )
+    outcome = outcome_of(overlay, connector="example")
+    assert {"wrong-bytes", "same-output"} == {v.oracle for v in outcome.violations}
+
+
+def test_a_layer_that_is_stored_before_it_is_computed_is_found(tmp_path: Path) -> None:
+    """Stored from the hook that comes before the layer's kernel."""
+    overlay = with_defect(
+        tmp_path,
+        f"{_V1}.example_connector",
+        "    def wait_for_layer_load(self, layer_name: str) -> None:\n",
+        "    def wait_for_layer_load(self, layer_name: str) -> None:\n"
+        "        from vllm.forward_context import get_forward_context\n"
+        "        context = get_forward_context()\n"
+        "        layer = context.no_compile_layers[layer_name]\n"
+        "        metadata = context.attn_metadata[layer_name]\n"
+        "        self.save_now(layer_name, layer.kv_cache, metadata)\n"
+        "    def save_kv_layer(self, *args, **kwargs): pass\n"
+        "    def _unused(self, layer_name: str) -> None:\n",
+    )
+    path = overlay.joinpath(*_V1.split("."), "example_connector.py")
+    text = path.read_text()
+    first, second = text.split("    def save_kv_layer(\n")
+    path.write_text(first + "    def save_now(\n" + second)
+    outcome = outcome_of(overlay, connector="example")
+    assert {"wrong-bytes", "same-output"} == {v.oracle for v in outcome.violations}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 import torch
@@ -38,8 +36,8 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
-    yield Bench()
+def bench() -> Bench:
+    return Bench()
 
 
 @pytest.mark.parametrize(
