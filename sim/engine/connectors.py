@@ -60,7 +60,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             module=f"{_V1}.example_connector",
             class_name="ExampleConnector",
             roots=(f"{_V1}.example_connector",),
-            extra_config={"shared_storage_path": "/mnt/shared/kv"},
+            extra_config={"shared_storage_path": "/shared/kv"},
         ),
     )
 }

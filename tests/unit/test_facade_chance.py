@@ -13,6 +13,7 @@ from facade_world import World, raised
 
 from sim.errors import UnsupportedByFacade
 from sim.guest.facades import chance
+from sim.guest.facades.files import SharedFiles
 from sim.kernel import Process
 
 
@@ -24,7 +25,7 @@ class Modules:
         self.random = chance.make_random(source)
         self.secrets = chance.make_secrets(source, self.random)
         self.uuid = chance.make_uuid(source)
-        self.os = chance.make_os(source)
+        self.os = chance.make_os(source, SharedFiles(world.kernel))
 
 
 def _draw(m: Modules) -> list[Any]:

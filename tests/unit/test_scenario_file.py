@@ -71,7 +71,7 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
         ("[]", "s.yaml: the document: is [], expected a mapping with the keys schema_version, "),
         ("", "s.yaml: the document: is None, expected a mapping with the keys schema_version, "),
         ("model: lama", "s.yaml: model: unknown model 'lama'; use one of: deepseek-mla, "),
-        ("connector: x", "s.yaml: connector: unknown connector 'x'; known are moriio, "),
+        ("connector: x", "s.yaml: connector: unknown connector 'x'; known are example, "),
         (
             "workload: {}",
             "s.yaml: workload.kind: missing; expected one of: trace, generated, uniform, inline",

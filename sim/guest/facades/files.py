@@ -1,6 +1,6 @@
 """A file system that all nodes share, in memory, and ``safetensors``, which keeps tensors in it.
 
-It is mounted at ``/mnt/shared`` everywhere and is empty when a run begins. Real files would outlive
+It is mounted at ``/shared`` everywhere and is empty when a run begins. Real files would outlive
 the run, and the next one would find them. A file is there when the call that writes it returns.
 """
 
@@ -18,7 +18,7 @@ from sim.guest.facades.proxy import Facade, ModuleProxy, unsupported
 from sim.kernel import Kernel
 from sim.units import US
 
-MOUNT = "/mnt/shared"
+MOUNT = "/shared"
 _LATENCY_NS = 200 * US
 _BYTES_PER_NS = 2
 
