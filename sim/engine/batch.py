@@ -105,8 +105,10 @@ class RequestState:
     taken back what was computed from them."""
     taken_back_to: int | None = None
     """Where the scheduler wants the next pass to begin, if it took back what was computed."""
-    state_columns: dict[int, int] = field(default_factory=dict)
-    """By group of recurrent layers, the place in the table of the block with the running state."""
+    state_column: int = -1
+    """Of recurrent layers, the place in the table of the block with the running state."""
+    num_accepted: int = 1
+    """How many tokens of the last step count; which of its states that makes the running one."""
     drafts: list[int] = field(default_factory=list)
     """What the drafter proposed after the last pass."""
     odd_rows: set[int] = field(default_factory=set)
@@ -155,15 +157,23 @@ class Chunk:
     """Whether it ends the input; a prompt that is not complete yet gives no token."""
     num_rejected: int = 0
     """Drafts that the model did not generate itself, once it has sampled."""
+    offset: int = 0
+    """How many states behind the first one the one is that the chunk continues from."""
     draft_hashes: Hashes = field(default_factory=lambda: np.empty(0, dtype=np.uint64))
     """Of the prefixes that end with the drafts."""
+
+    @property
+    def num_accepted(self) -> int:
+        """How many tokens count, of those that recurrent layers keep a state for: the last one and
+        the drafts behind it."""
+        return self.num_drafts + 1 - self.num_rejected
 
     def begin(self) -> None:
         """The device comes to the pass: everything before it is known."""
         state = self.state
         if self.taken_back_to is not None:
             state.computed = self.taken_back_to
-            state.state_columns.clear()
+            state.state_column, state.num_accepted = -1, 1
         self.start, self.end = state.computed, state.computed + self.num_tokens
         first_draft = self.end - self.num_drafts
         self.samples = first_draft >= len(self.tokens)

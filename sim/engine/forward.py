@@ -19,8 +19,9 @@ from sim.engine.drafter import Drafter, DrafterGroup
 from sim.engine.memory import RankMemory
 from sim.engine.recurrent import StateGroup
 from sim.engine.ring import RingGroup
+from sim.engine.state_copies import StateCopy, column_of, copy_after, copy_before
 from sim.model.content import entry_salts, next_token
-from sim.model.state_content import state_salts
+from sim.model.state_window import StateLayout, state_layout
 
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
@@ -53,6 +54,7 @@ class SyntheticModel:
             self._make_group(index, [name for name in group.layer_names if name not in drafted])
             for index, group in enumerate(config.kv_cache_groups)
         ]
+        self.state_groups = [group for group in self.groups if isinstance(group, StateGroup)]
         self.drafter = self._make_drafter(config) if drafted else None
 
     def _make_drafter(self, config: KVCacheConfig) -> Drafter:
@@ -77,9 +79,7 @@ class SyntheticModel:
         tp_size, preset = engine.options.tp_size, engine.preset
         spec = self.memory.caches.specs[layers[0]]
         if isinstance(spec, MambaSpec):
-            pieces = preset.state_pieces(tp_size, rank, engine.geometry)
-            states = {layer: state_salts(layer, pieces) for layer in layers}
-            return StateGroup(engine, rank, index, spec, states, self.memory)
+            return StateGroup(engine, rank, index, spec, self._state_layouts(layers), self.memory)
         if isinstance(spec, CircularBufferSpec):
             indexer = preset.sizes(engine.geometry).indexer
             assert indexer is not None, f"a ring without an indexer in {preset.name}"
@@ -89,16 +89,45 @@ class SyntheticModel:
         entries = {layer: entry_salts(layer, heads) for layer in layers}
         return AttentionGroup(engine, rank, index, spec, entries, self.memory)
 
-    @property
-    def has_states(self) -> bool:
-        """Whether some layers are recurrent."""
-        return any(isinstance(group, StateGroup) for group in self.groups)
+    def _state_layouts(self, layers: list[str]) -> dict[str, StateLayout]:
+        engine = self.engine
+        drafts = engine.options.num_speculative_tokens
+        state = engine.preset.sizes(engine.geometry).state
+        assert state is not None, f"recurrent layers without a state in {engine.preset.name}"
+        pieces = state.pieces(engine.options.tp_size, self.rank, drafts)
+        window = state.conv_kernel_size - 1
+        return {layer: state_layout(layer, pieces, window, drafts) for layer in layers}
 
     def carry_over(self, batch: Batch) -> None:
-        """Copy recurrent states to the blocks that the pass will write."""
-        for group in self.groups:
-            if isinstance(group, StateGroup):
-                group.carry_over(batch)
+        """Before the pass: copy recurrent states to the blocks that it will write."""
+        block_size = self.state_groups[0].block_size
+        for chunk in batch.chunks:
+            state = chunk.state
+            if state.state_column < 0:
+                state.state_column = column_of(chunk.start, block_size)
+            copy = copy_before(state.state_column, state.num_accepted, chunk.end, block_size)
+            state.state_column = column_of(chunk.end, block_size)
+            if copy is not None:
+                state.num_accepted = 1
+                self._copy_states(chunk, copy)
+            chunk.offset = state.num_accepted - 1
+
+    def keep_states(self, batch: Batch) -> None:
+        """After the step: copy the states at ends of blocks to where prefix caching finds them."""
+        block_size = self.state_groups[0].block_size
+        for chunk in batch.chunks:
+            state = chunk.state
+            copy = copy_after(state.state_column, state.num_accepted, state.computed, block_size)
+            if copy is None:
+                continue
+            if copy.source == copy.target:
+                state.num_accepted = 1
+            if copy.source != copy.target or copy.offset:
+                self._copy_states(chunk, copy)
+
+    def _copy_states(self, chunk: Chunk, copy: StateCopy) -> None:
+        for group in self.state_groups:
+            group.copy(chunk, copy)
 
     def read(self, batch: Batch, piece: Sequence[str] | None) -> None:
         """A piece of the pass begins: its layers attend to everything before each chunk."""
@@ -134,6 +163,7 @@ class SyntheticModel:
             if chunk.samples:
                 self._sample(batch, chunk)
             chunk.state.computed = chunk.end - chunk.num_rejected
+            chunk.state.num_accepted = chunk.num_accepted
         for group in self.groups:
             group.settle(batch)
         batch.has_ended = True

@@ -1,25 +1,29 @@
-"""One KV cache group of recurrent layers on one rank: which block holds the state, and when.
+"""One KV cache group of recurrent layers on one rank: which blocks hold the state, and when.
 
-A state block covers a span of positions like an attention block; the running state after n
-tokens lies in the block of token n - 1. When a chunk ends in another block than the last one did,
-the state is first copied there (vLLM's "align" mode, vllm/v1/worker/mamba_utils.py); that copy is
-queued on the device before the connector's hooks run, as the worker queues it. Without prefix
-caching one block spans the whole context, and nothing is ever copied.
+A state block covers a span of positions like an attention block; the running state after n tokens
+lies in the block of token n - 1. A model that speculates has as many scratch blocks behind it as
+there are drafts. A step over a token and k drafts leaves the matrix after each of them in the
+running block and the k behind it, and the rows of the convolution in the running block. With a
+drafts accepted, the next step reads the matrix a blocks on and the convolution a rows on. Without
+prefix caching one block spans the whole context.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 from vllm.v1.kv_cache_interface import MambaSpec
 
-from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
-from sim.engine.memory import RankMemory
+from sim.engine.batch import TARGET, Batch, BlockTable, Chunk
+from sim.engine.memory import BlockArray, RankMemory
+from sim.engine.state_copies import StateCopy
 from sim.engine.wrong_bytes import WrongBytesReporter
-from sim.model.state_content import StateSalts, state_bytes
+from sim.model.state_content import state_bytes
 from sim.model.state_verify import find_state_mismatches
+from sim.model.state_window import StateLayout, row_hashes
 
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
@@ -31,7 +35,7 @@ class StateGroup:
     Args:
         index: of the group, which is the place of its table in a request's block tables.
         spec: the group's cache spec, taken out of its wrapper.
-        layers: the salts of each layer's state on this rank.
+        layers: how each layer's state lies in a page on this rank.
     """
 
     def __init__(
@@ -40,7 +44,7 @@ class StateGroup:
         rank: int,
         index: int,
         spec: MambaSpec,
-        layers: dict[str, StateSalts],
+        layers: dict[str, StateLayout],
         memory: RankMemory,
     ) -> None:
         self.index = index
@@ -56,39 +60,30 @@ class StateGroup:
     def _table(self, chunk: Chunk) -> BlockTable:
         return chunk.state.tables[self.index]
 
-    def _column(self, num_tokens: int) -> int:
-        """The place in the table of the block that holds the state after ``num_tokens``; -1
-        when there is no state yet."""
-        return (num_tokens - 1) // self.block_size
+    # ---------------------------------------------------------------- copying
 
-    # ---------------------------------------------------------------- carrying
-
-    def carry_over(self, batch: Batch) -> None:
-        """Before the pass, move each request's state to the block that the pass will write."""
-        for chunk in batch.chunks:
-            state = chunk.state
-            source = state.state_columns.get(self.index, self._column(chunk.start))
-            target = self._column(chunk.end)
-            state.state_columns[self.index] = target
-            if source >= 0 and source != target:
-                self._copy(state, source, target)
-
-    def _copy(self, state: RequestState, source: int, target: int) -> None:
-        table = state.tables[self.index]
-        source_id, target_id = int(table.ids[source]), int(table.ids[target])
-        was_right = table.verified[source] == self._memory.versions[source_id]
-        for states in self._states.values():
-            states[target_id] = states[source_id]
+    def copy(self, chunk: Chunk, copy: StateCopy) -> None:
+        """Move one request's state, as vLLM's kernel does: rows from the source's block, the
+        matrix from one of those behind it."""
+        table = self._table(chunk)
+        source, matrix, target = copy.source, copy.source + copy.offset, copy.target
+        source_id, matrix_id, target_id = (int(table.ids[c]) for c in (source, matrix, target))
+        was_right = self._is_seen(table, source) and self._is_seen(table, matrix)
+        for layer, states in self._states.items():
+            layout = self._layers[layer]
+            layout.shift(states[source_id], states[target_id], copy.offset)
+            states[target_id, layout.matrix_bytes] = states[matrix_id, layout.matrix_bytes]
+        name, node = chunk.state.request_id, self._engine.name
         self._memory.wrote(
             np.array([target_id]),
             self._engine.kernel.now_ns,
-            lambda: (
-                f"the state copy from block {source_id} for {state.request_id} "
-                f"on {self._engine.name}"
-            ),
+            lambda: f"the state copy from block {matrix_id} for {name} on {node}",
         )
         if was_right:
             table.verified[target] = self._memory.versions[target_id]
+
+    def _is_seen(self, table: BlockTable, column: int) -> bool:
+        return bool(table.verified[column] == self._memory.versions[table.ids[column]])
 
     # ---------------------------------------------------------------- reading
 
@@ -100,38 +95,47 @@ class StateGroup:
         for chunk in batch.chunks:
             if chunk.start == 0:
                 continue
-            table, column = self._table(chunk), self._column(chunk.end)
-            block_id = int(table.ids[column])
-            version = self._memory.versions[block_id]
-            if table.verified[column] == version and not self._check_everything:
+            table, column = self._table(chunk), chunk.state.state_column
+            columns = [column] if chunk.offset == 0 else [column, column + chunk.offset]
+            if not self._check_everything and all(self._is_seen(table, c) for c in columns):
                 continue
+            ids = table.ids[columns]
             if batch.piece is None:  # else other layers have not been looked at
-                table.verified[column] = version
-            batch.reads.append((chunk.state.request_id, self.index, np.array([block_id])))
-            self._compare(batch, chunk, column, block_id, layers)
+                table.verified[columns] = self._memory.versions[ids]
+            batch.reads.append((chunk.state.request_id, self.index, ids))
+            self._compare(batch, chunk, ids, layers)
 
     def _compare(
-        self,
-        batch: Batch,
-        chunk: Chunk,
-        column: int,
-        block_id: int,
-        layers: Mapping[str, StateSalts],
+        self, batch: Batch, chunk: Chunk, block_ids: BlockArray, layers: Mapping[str, StateLayout]
     ) -> None:
-        state = chunk.state
-        hashes = chunk.tokens.hashes[chunk.start - 1 : chunk.start]
-        for layer, salts in layers.items():
+        state, rows_in, matrix_in = chunk.state, int(block_ids[0]), int(block_ids[-1])
+        for layer, layout in layers.items():
             states = self._states[layer]
-            for mismatch in find_state_mismatches(states, salts, [block_id], hashes):
-                key = (self.index, column, layer)
-                is_news = state.wrong.get(key) != mismatch.digest
-                state.wrong[key] = mismatch.digest
-                if is_news:
-                    batch.findings.append(
-                        self._reporter.state_finding(
-                            state.request_id, self.index, mismatch, chunk.start - 1
-                        )
+            window = layout.row_bytes[chunk.offset : chunk.offset + layout.window]
+            hashes = row_hashes(chunk.tokens, chunk.start, layout.window)
+            matrix = states[matrix_in][None, layout.matrix_bytes]
+            found = [
+                (matrix_in, find_state_mismatches(matrix, layout.matrix, [0], hashes[-1:])),
+                (
+                    rows_in,
+                    find_state_mismatches(
+                        states[rows_in][window], layout.row, range(layout.window), hashes
+                    ),
+                ),
+            ]
+            parts = [(block_id, part) for block_id, parts in found for part in parts]
+            if not parts:
+                continue
+            key = (self.index, state.state_column, layer)
+            digest = sum(part.digest for _, part in parts) % (1 << 64) or 1
+            if state.wrong.get(key) != digest:
+                block_id, part = parts[0]
+                batch.findings.append(
+                    self._reporter.state_finding(
+                        state.request_id, self.index, part, chunk.start - 1, block_id
                     )
+                )
+            state.wrong[key] = digest
 
     def read_pending(self, batch: Batch) -> None:
         """Nothing: vLLM never schedules a hit on a state that is computed in the same step."""
@@ -146,29 +150,39 @@ class StateGroup:
     # ---------------------------------------------------------------- writing
 
     def write(self, batch: Batch) -> None:
-        """Write the state after each chunk, for the whole batch at once."""
+        """Write the states after each chunk and after each of its drafts."""
         layers = batch.of_piece(self._layers)
         if not layers:
             return
-        chunks = batch.chunks
-        columns = [self._column(chunk.end) for chunk in chunks]
-        block_ids = np.array(
-            [self._table(chunk).ids[column] for chunk, column in zip(chunks, columns, strict=True)]
+        parts = [self._written(chunk) for chunk in batch.chunks]
+        blocks, hashes, row_blocks, rows, hashes_of_rows = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
         )
-        hashes = np.array(
-            [chunk.tokens.prefix_hash(chunk.end) for chunk in chunks], dtype=np.uint64
-        )
-        for layer, salts in layers.items():
-            self._states[layer][block_ids] = state_bytes(hashes, salts)
-        names = ", ".join(chunk.state.request_id for chunk in chunks)
+        for layer, layout in layers.items():
+            states = self._states[layer]
+            states[blocks, layout.matrix_bytes] = state_bytes(hashes, layout.matrix)
+            places = layout.row_bytes[rows]
+            states[row_blocks[:, None], places] = state_bytes(hashes_of_rows, layout.row)
+        names = ", ".join(chunk.state.request_id for chunk in batch.chunks)
         node = self._engine.name
         self._memory.wrote(
-            block_ids, self._engine.kernel.now_ns, lambda: f"the forward pass of {names} on {node}"
+            blocks, self._engine.kernel.now_ns, lambda: f"the forward pass of {names} on {node}"
         )
-        if self._last_layer not in layers:
-            return  # the next piece has yet to look at its layers
-        for chunk, column, block_id in zip(chunks, columns, block_ids, strict=True):
-            self._table(chunk).verified[column] = self._memory.versions[block_id]
+
+    def _written(self, chunk: Chunk) -> tuple[npt.NDArray[Any], ...]:
+        """Blocks and hashes of the matrices; blocks, numbers and hashes of the rows."""
+        column, drafts = chunk.state.state_column, chunk.num_drafts
+        blocks = self._table(chunk).ids[column : column + drafts + 1]
+        first = chunk.end - drafts
+        window = next(iter(self._layers.values())).window
+        hashes = np.concatenate([row_hashes(chunk.tokens, first, window), chunk.draft_hashes])
+        count = len(hashes)
+        return blocks, hashes[window - 1 :], np.repeat(blocks[:1], count), np.arange(count), hashes
 
     def settle(self, batch: Batch) -> None:
-        """Nothing yet: models with recurrent layers do not speculate."""
+        """The drafts have been judged: only the state after the accepted ones is the request's."""
+        for chunk in batch.chunks:
+            table, column = self._table(chunk), chunk.state.state_column
+            table.forget(TARGET, column, column + chunk.num_drafts + 1)
+            for number in (column, column + chunk.num_accepted - 1):
+                table.verified[number] = self._memory.versions[table.ids[number]]

@@ -158,6 +158,7 @@ class ModelRunner:
         self.model.results_known(batch)
         self._on_connector_output(output.kv_connector_output)
         if speculates:
+            self._keep_states(batch)
             self._run_drafter(batch, pending.num_drafts)
             self.hooks.finalize()
         return SampledLater(output, batch, done)
@@ -257,12 +258,21 @@ class ModelRunner:
 
     def _carry_states(self, batch: Batch) -> None:
         """Queue the copies that move recurrent states to the blocks of this step."""
-        if self.model.has_states:
+        if self.model.state_groups:
             self.stream.enqueue(
                 "state copies",
                 self.times.zero_ns(len(batch.chunks)),
                 at_start=batch.begin,
                 at_end=lambda: self.model.carry_over(batch),
+            )
+
+    def _keep_states(self, batch: Batch) -> None:
+        """Queue the copies that drafts, accepted beyond the end of a block, make necessary."""
+        if self.model.state_groups:
+            self.stream.enqueue(
+                "state copies",
+                self.times.zero_ns(len(batch.chunks)),
+                at_end=lambda: self.model.keep_states(batch),
             )
 
     def _launch_forward(self, batch: Batch) -> None:

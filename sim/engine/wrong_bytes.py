@@ -39,9 +39,9 @@ class WrongBytesReporter:
         )
 
     def state_finding(
-        self, request_id: str, group: int, mismatch: StateMismatch, token: int
+        self, request_id: str, group: int, mismatch: StateMismatch, token: int, block_id: int
     ) -> WrongBytes:
-        """The same for the state after ``token``."""
+        """The same for a part, in ``block_id``, of the state after ``token``."""
         owner = self._owner(mismatch.content)
         return WrongBytes(
             node=self._engine.name,
@@ -49,12 +49,12 @@ class WrongBytesReporter:
             request_id=request_id,
             layer=mismatch.layer,
             group=group,
-            block_ids=(mismatch.block_id,),
+            block_ids=(block_id,),
             first_token=token,
             last_token=token,
             found=_in_words(mismatch.content, owner),
             owner=owner[0] if owner else None,
-            history=self._history(mismatch.block_id),
+            history=self._history(block_id),
         )
 
     def _owner(self, found: Found | FoundState) -> tuple[str, int] | None:

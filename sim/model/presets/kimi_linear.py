@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sim.model.presets.base import Dimensions, Geometry, ModelPreset, StateDimensions
+from sim.model.presets.base import (
+    GEOMETRIES,
+    Dimensions,
+    Drafter,
+    Geometry,
+    ModelPreset,
+    StateDimensions,
+)
 from sim.model.presets.hybrid import Layer, hybrid_specs
 
 if TYPE_CHECKING:
@@ -92,5 +99,19 @@ PRESET = ModelPreset(
     # Neither the MLA nor the KDA backends state a preference, so this is vLLM's own order.
     supported_layouts=("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"),
     num_groups=4,
+    drafters={
+        # As for Kimi-K3: layers of its own that have the cache of the model's latent ones.
+        "dspark": Drafter(
+            "K3DSparkModel",
+            layers={
+                geometry: {
+                    f"draft.layers.{number}.self_attn.attn": "model.layers.3.self_attn.attn"
+                    for number in range(2)
+                }
+                for geometry in GEOMETRIES
+            },
+            hf_config={},
+        )
+    },
     backends=("TRITON_MLA",),
 )

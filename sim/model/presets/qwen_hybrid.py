@@ -6,7 +6,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sim.model.presets.base import (
+    GEOMETRIES,
     Dimensions,
+    Drafter,
     Geometry,
     ModelPreset,
     StateDimensions,
@@ -99,4 +101,14 @@ PRESET = ModelPreset(
     # As for grouped queries in general: AITER unified attention's choice with a connector first.
     supported_layouts=("LBHNC", "LBNHC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"),
     num_groups=_PERIOD,
+    drafters={
+        "mtp": Drafter(
+            "Qwen3_5MTP",
+            layers={
+                geometry: {"mtp.layers.0.self_attn.attn": "model.layers.3.self_attn.attn"}
+                for geometry in GEOMETRIES
+            },
+            hf_config={"mtp_num_hidden_layers": 1},
+        )
+    },
 )
