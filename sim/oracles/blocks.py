@@ -49,6 +49,8 @@ class NodeBlocks:
         self.holders: Integers = np.zeros(num_blocks, dtype=np.int64)
         self.owner: Integers = np.full(num_blocks, _NOBODY, dtype=np.int64)
         """Number of the request that owns or last owned the block."""
+        self.former: Integers = np.full(num_blocks, _NOBODY, dtype=np.int64)
+        """Number of the request that owned the block before the one that owns or last owned it."""
         self.since_ns: Integers = np.zeros(num_blocks, dtype=np.int64)
         self.let_go_ns: Integers = np.full(num_blocks, _STILL_HELD, dtype=np.int64)
         """When the owner let go of the block, or -1."""
@@ -78,6 +80,7 @@ class NodeBlocks:
 
     def _own(self, request_id: str, ids: Integers, now_ns: int) -> None:
         self.holders[ids] = 0
+        self.former[ids] = self.owner[ids]
         self.owner[ids] = self.number_of(request_id)
         self.since_ns[ids] = now_ns
         self.let_go_ns[ids] = _STILL_HELD

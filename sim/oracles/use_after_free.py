@@ -2,8 +2,9 @@
 
 A stale read, of a source block that the request's own leg does not hold when the bytes land, is
 a violation once a forward pass uses what it brought; if it is discarded it only counts. A write
-is one at once: into a block whose owner let go of it after the operation was posted, or into a
-shared block that somebody has already read, if it changes it. A write that lands the
+is one at once: into a block whose owner let go of it after the operation was posted, into one that
+was taken from the request whose blocks the bytes come from, or into a shared block that somebody
+has already read, if it changes it. A write that lands the
 bytes that were there already changes nothing, so it makes nothing stale.
 """
 
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from sim.fabric.memory import Bytes, gather
+from sim.fabric.work import Operation
 from sim.model.footprint import Footprint, Integers
 from sim.model.verify import Flags
 from sim.oracles.base import Oracle, OracleContext
@@ -109,6 +111,8 @@ class UseAfterFree(Oracle):
             self._report_late(landed, blocks, written[is_late])
         on_time = written[~is_late]
         stale = self._stale_pairs(landed, on_time)
+        if landing.operation is Operation.WRITE and len(stale.source):
+            self._report_strayed(landed, blocks, stale)
         shared = _in_use_by_others(blocks, rank, on_time)
         if len(stale.source) or len(shared):
             self._suspicion = _Suspicion(rank, landed, stale, shared)
@@ -167,6 +171,32 @@ class UseAfterFree(Oracle):
             posted_ns=landing.posted_ns,
             block_ids=late.tolist(),
         )
+
+    def _report_strayed(self, landed: LandedBlocks, blocks: NodeBlocks, stale: Pairs) -> None:
+        """The one who writes was told of these blocks when they were another request's."""
+        assert landed.source is not None
+        there = self.context.blocks.node(landed.source.node)
+        former = blocks.former[stale.destination]
+        for number in np.unique(former[former >= 0]).tolist():
+            request_id = blocks.requests[number]
+            own = there.flags(there.held_for(logical_id(request_id)))
+            strayed = np.unique(stale.destination[(former == number) & own[stale.source]])
+            if not len(strayed):
+                continue
+            landing, place, block = landed.landing, landed.destination, int(strayed[0])
+            self.report(
+                f"transfer {landing.transfer_uid}, posted at {seconds(landing.posted_ns)}, wrote "
+                f"what {landed.source.node} has for {logical_id(request_id)} to "
+                f"{block_list(strayed.tolist())} of {place.node} rank {place.rank}, which "
+                f"{request_id} does not hold any more: block {block} is {blocks.state_of(block)}",
+                node=place.node,
+                request_id=blocks.owner_of(block),
+                kind="write-after-free",
+                rank=place.rank,
+                transfer=landing.transfer_uid,
+                posted_ns=landing.posted_ns,
+                block_ids=strayed.tolist(),
+            )
 
     def _report_shared(self, suspicion: _Suspicion, changed: Integers) -> None:
         landing, place = suspicion.landed.landing, suspicion.landed.destination

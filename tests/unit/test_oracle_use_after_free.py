@@ -317,3 +317,33 @@ def test_memory_of_an_earlier_incarnation_is_left_alone() -> None:
     world.free(world.d0, "r0-d0", [8, 9])
     world.at(5).transfer([4, 5], [8, 9], posted_s=0, into=old)
     assert world.violations == []
+
+
+def test_a_producer_that_writes_to_blocks_which_its_request_has_lost_is_noticed_at_once() -> None:
+    """O4: posted long after the consumer gave them to somebody else, who may never read them."""
+    world = world_with_a_request()
+    world.at(3).free(world.d0, "r0-d0", [8, 9])
+    world.at(4).hold(world.d0, "r1-d0", [9])
+    world.hold(world.d0, "r2-d0", [8])
+    world.at(6).transfer([4, 5], [8, 9], posted_s=5, operation=Operation.WRITE)
+    (violation,) = world.violations
+    assert violation.evidence["kind"] == "write-after-free"
+    assert violation.evidence["block_ids"] == [8, 9]
+    assert "what p0 has for r0" in violation.detail
+    assert "which r0-d0 does not hold any more: block 8 is held by r2-d0" in violation.detail
+
+
+@pytest.mark.parametrize(
+    ("operation", "holder"),
+    [(Operation.READ, "r1-d0"), (Operation.WRITE, "r0-d1")],
+    ids=["a consumer's own read", "another leg of the request"],
+)
+def test_blocks_that_came_to_their_holder_in_order_may_be_filled(
+    operation: Operation, holder: str
+) -> None:
+    """O4: a consumer reads into its own blocks; what it reads is judged when it is used."""
+    world = world_with_a_request()
+    world.at(3).free(world.d0, "r0-d0", [8, 9])
+    world.at(4).hold(world.d0, holder, [8, 9])
+    world.at(6).transfer([4, 5], [8, 9], posted_s=5, operation=operation)
+    assert world.violations == []
