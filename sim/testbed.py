@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from sim.model.reference import continuation
 from sim.oracles import BlockHistory, Findings, Oracle, OracleContext, RunFacts, watch
 from sim.outcome import Outcome, RunResult
 from sim.probes import Probe
+from sim.router.ongoing import Route
 from sim.router.router import Router
 from sim.scenario import Scenario, workload_of
 from sim.scenario.workloads import EPILOGUE
@@ -35,7 +37,7 @@ from sim.world import World
 
 _AT_REST_POLL_NS = 100 * MS
 _START_UP_LIMIT_NS = 600 * SECOND
-_EPILOGUE_CONTENT = -(1 << 40)  # a content id that no workload uses
+_EPILOGUE_CONTENT = -(1 << 40)  # from here down, content ids that no workload uses
 
 
 class TestBed:
@@ -129,7 +131,8 @@ class TestBed:
         self._restart_crashed()
         for probe in self.world.probes:
             probe.quiet_phase_began()
-        self.router.submit(self._epilogue())
+        for number, route in enumerate(self._ways()):
+            self.router.submit(self._epilogue(number), route)
         end_ns = self.kernel.now_ns + quiet_ns
         if not self._run_until_done(end_ns):
             return
@@ -163,19 +166,32 @@ class TestBed:
             _is_idle(engine) for engine in self.engines if engine.alive
         )
 
-    def _epilogue(self) -> RequestSpec:
-        """The request that has to succeed once nothing is broken any more."""
-        return self._specs.setdefault(
-            EPILOGUE, RequestSpec(EPILOGUE, 0, (Segment(_EPILOGUE_CONTENT, 100),), 4)
-        )
+    def _ways(self) -> list[Route | None]:
+        """Every way that a request can take through living engines; None, which fails, if there
+        is none."""
+        producers: Sequence[Engine | None] = self.producers or [None]
+        pairs = product(producers, self.consumers)
+        ways = [
+            Route(producer, consumer)
+            for producer, consumer in pairs
+            if consumer.alive and (producer is None or producer.alive)
+        ]
+        return [*ways] or [None]
+
+    def _epilogue(self, number: int) -> RequestSpec:
+        """A request that has to succeed once nothing is broken any more."""
+        name = f"{EPILOGUE}-{number}" if number else EPILOGUE
+        prompt = (Segment(_EPILOGUE_CONTENT - number, 100),)
+        return self._specs.setdefault(name, RequestSpec(name, 0, prompt, 4))
 
     # ------------------------------------------------------------ the outcome
 
     def result(self, wall_s: float) -> RunResult:
         """What came of it; to be called before the world is left."""
         results = self.router.results
-        outcomes = Counter(results[name].outcome for name in results if name != EPILOGUE)
-        unfinished = sum(spec.request_id not in results for spec in self.requests)
+        served = [results[s.request_id] for s in self.requests if s.request_id in results]
+        outcomes = Counter(result.outcome for result in served)
+        unfinished = len(self.requests) - len(served)
         counts = dict(sorted(outcomes.items()))
         notes = {k: v for oracle in self.oracles for k, v in oracle.counts().items()}
         log = self.kernel.log

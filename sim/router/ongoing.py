@@ -57,12 +57,22 @@ class HandOff:
     """When the producer was told of the consumer before it began."""
 
 
+@dataclass(frozen=True)
+class Route:
+    """The engines of a request that does not go where it is their turn; they have to be alive."""
+
+    producer: FrontEnd | None
+    """None where the consumer is a colocated engine."""
+    consumer: FrontEnd
+
+
 @dataclass(eq=False)
 class Ongoing:
     """A request whose client still waits."""
 
     spec: RequestSpec
     arrival_ns: int
+    route: Route | None = None
     phase: Phase | None = None
     legs: list[Leg] = field(default_factory=list)
     """Those that have not ended."""

@@ -20,7 +20,7 @@ from simpy.events import Event
 from sim.errors import TestbedError, UsageError
 from sim.request_ids import LegKind, leg_id, leg_of
 from sim.router.messages import KVTransferParams, decode_params, engine_request, prefill_params
-from sim.router.ongoing import HandOff, Leg, Ongoing, Result, token_digest
+from sim.router.ongoing import HandOff, Leg, Ongoing, Result, Route, token_digest
 from sim.router.options import Phase, Retry, RouterOptions
 from sim.router.pairing import Pairing
 from sim.router.round_robin import RoundRobin
@@ -81,12 +81,13 @@ class Router:
         for spec in self._requests:
             self.submit(spec)
 
-    def submit(self, spec: RequestSpec) -> None:
-        """One more request, which arrives ``spec.arrival_ns`` from now."""
+    def submit(self, spec: RequestSpec, route: Route | None = None) -> None:
+        """One more request, which arrives ``spec.arrival_ns`` from now; on a ``route`` of its own
+        instead of in turn."""
         if self.done.triggered:
             self.done = self.kernel.event()
         self._unfinished += 1
-        self.kernel.call_later(spec.arrival_ns, self._arrive, spec)
+        self.kernel.call_later(spec.arrival_ns, self._arrive, spec, route)
 
     def abort(self, request_id: str) -> None:
         """The client goes away; nothing happens when the request is not under way."""
@@ -107,8 +108,8 @@ class Router:
         request = self._ongoing.get(request_id)
         return None if request is None else request.phase
 
-    def _arrive(self, spec: RequestSpec) -> None:
-        request = Ongoing(spec, self.kernel.now_ns)
+    def _arrive(self, spec: RequestSpec, route: Route | None) -> None:
+        request = Ongoing(spec, self.kernel.now_ns, route)
         self._ongoing[request.id] = request
         self._record(
             "request-arrived",
@@ -132,8 +133,8 @@ class Router:
 
     def _begin(self, request: Ongoing) -> None:
         """A new transfer."""
-        producer = self._producers.pick()
-        consumer = self._consumers.pick() if self._in_pairs else None
+        producer = self._producer_for(request)
+        consumer = self._consumer_for(request) if self._in_pairs else None
         if producer is None or (self._in_pairs and consumer is None):
             self._attempt_failed(request, "engine-died", None)
             return
@@ -143,6 +144,12 @@ class Router:
             self._send(request, "p", producer, prefill_params(transfer_id))
         else:
             self._send_both(request, Pairing(transfer_id, producer, consumer))
+
+    def _producer_for(self, request: Ongoing) -> FrontEnd | None:
+        return self._producers.pick() if request.route is None else request.route.producer
+
+    def _consumer_for(self, request: Ongoing) -> FrontEnd | None:
+        return self._consumers.pick() if request.route is None else request.route.consumer
 
     def _send_both(self, request: Ongoing, pair: Pairing) -> None:
         self._send(request, "p", pair.producer, pair.prefill_params(), pair)
@@ -313,7 +320,7 @@ class Router:
         request.hand_off = hand_off
         self._schedule_retries(request)
         if hand_off is None or hand_off.pairing is None:
-            self._send_decode(request, self._consumers.pick())
+            self._send_decode(request, self._consumer_for(request))
         else:
             consumer = hand_off.pairing.consumer
             self._send_decode(request, consumer if consumer.alive else None)

@@ -100,7 +100,7 @@ class UniformWorkload(
         )
 
 
-EPILOGUE = "epilogue"  # the request that has to succeed once nothing is broken any more
+EPILOGUE = "epilogue"  # begins the names of those that have to succeed at the end
 
 
 class InlineRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -119,10 +119,10 @@ class InlineRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"prompt holds [{content_id}, {n_tokens}]; a segment is [content id, number "
                     "of tokens], with at least 1 token"
                 )
-        if self.request_id == EPILOGUE:
+        if self.request_id.startswith(EPILOGUE):
             raise ValueError(
-                f"request_id {EPILOGUE!r} belongs to the request at the end of every run; choose "
-                "another name"
+                f"request_id {self.request_id!r} begins with {EPILOGUE!r}, as the names of the "
+                "requests at the end of every run do; choose another one"
             )
 
     def spec(self) -> RequestSpec:

@@ -105,7 +105,7 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
         (
             "workload:\n  kind: inline\n  requests:\n"
             "  - {request_id: epilogue, prompt: [[1, 9]], max_tokens: 1}",
-            "s.yaml: workload.requests[0]: request_id 'epilogue' belongs to",
+            "s.yaml: workload.requests[0]: request_id 'epilogue' begins with",
         ),
         (
             "workload: {kind: inline, requests: [{request_id: a, prompt: [[1,0]], max_tokens: 1}]}",
