@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from faults.fault import CannotStrike, Fault
@@ -35,6 +35,7 @@ class Scene:
         self.request = request if request is not None else fault.target.request
         self._nemesis = nemesis
         self._number = number
+        self._shares: dict[Hashable, float] = {}
 
     # ---------------------------------------------------------------- whom
 
@@ -47,12 +48,15 @@ class Scene:
             raise CannotStrike("no engine is up")
         return self.rng.choice(up)
 
+    def any_engine(self) -> Engine:
+        """The target's engine, or one that is drawn; it need not be up."""
+        name = self.target.node
+        return self.rng.choice(self.bed.engines) if name is None else self.bed.engine(name)
+
     def pair(self) -> tuple[Engine, Engine]:
         """Two engines on different machines: as the target says, the rest drawn; up or not."""
         engines = self.bed.engines
-        one = self.rng.choice(engines) if self.target.node is None else (
-            self.bed.engine(self.target.node)
-        )  # fmt: skip
+        one = self.any_engine()
         if self.target.peer is not None:
             return one, self.bed.engine(self.target.peer)
         others = [e for e in engines if e.node is not one.node and e.connector is not None]
@@ -91,6 +95,12 @@ class Scene:
             "router": self.bed.router.verdicts,
         }
         return chains[point]
+
+    def share_of(self, what: Hashable) -> float:
+        """A number below 1 that is drawn for each ``what`` once."""
+        if what not in self._shares:
+            self._shares[what] = self.rng.random()
+        return self._shares[what]
 
     def silence(self, queue_pair: int) -> None:
         """Queue pair number ``queue_pair`` reports no completion any more."""

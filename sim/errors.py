@@ -7,6 +7,10 @@ class UsageError(Exception):
     """Bad input from a person: a scenario, an option, a file. The message says the remedy."""
 
 
+class StartRefused(UsageError):
+    """An engine did not start with what it was given."""
+
+
 class TestbedError(BaseException):
     """The testbed is at fault, or guest code left it. Never caught by ``except Exception``.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
@@ -153,6 +153,10 @@ class ConnectorSetup:
                 f"connector {self.kind.name}: module {self.kind.module} has no class {name!r}"
                 f"{nearest(name, classes)}"
             )
+
+    def with_settings(self, settings: Mapping[str, Any]) -> ConnectorSetup:
+        """The same connector with settings added."""
+        return replace(self, extra_config={**self.extra_config, **settings})
 
     def transfer_config(self, guest: GuestProcess) -> dict[str, Any]:
         """Keyword arguments of vLLM's KVTransferConfig for the engine that runs in ``guest``."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from sim.errors import UsageError
+from sim.errors import StartRefused, UsageError
 from sim.kernel.frames import described, described_with_place, raised_at
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ def refusal(engine: Engine, error: BaseException) -> UsageError:
     """The exception that ended ``engine`` while it started, as one about what it was given."""
     if isinstance(error, UsageError):
         return error
-    return UsageError(f"engine {engine.name} refused to start: {_reason(engine, error)}")
+    return StartRefused(f"engine {engine.name} refused to start: {_reason(engine, error)}")
 
 
-def never_started(engine: Engine) -> UsageError:
+def never_started(engine: Engine) -> StartRefused:
     """``engine`` hangs: which of its threads have died, and what the first ones wait for."""
     kernel = engine.kernel
     died = [
@@ -32,7 +32,7 @@ def never_started(engine: Engine) -> UsageError:
         if failure.owner == engine.name
     ]
     waits = kernel.describe_waiters(engine.name)[:_WAITS_TOLD]
-    return UsageError(
+    return StartRefused(
         f"engine {engine.name} did not start within ten virtual minutes: "
         + "; ".join([*died, *waits])
     )

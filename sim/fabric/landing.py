@@ -68,7 +68,8 @@ def execute(queue_pair: QueuePair, chain: WorkRequestChain) -> None:
             _later(queue_pair, chain, by_ns, lambda: _land(queue_pair, chain, chain.segments))
             queue_pair.complete(chain)
         case LandPart(landed=landed, code=code):
-            _land(queue_pair, chain, chain.segments.only(landed))
+            if landed:
+                _land(queue_pair, chain, chain.segments.only(landed))
             missing = next((w for w in range(chain.count) if w not in landed), chain.count - 1)
             queue_pair.fail_chain(chain, missing, completion_status(code))
         case Fail(code=code, message=message):

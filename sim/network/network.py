@@ -167,11 +167,14 @@ class Network:
             "network-partitioned", source=node_a.name, target=node_b.name, both_ways=both_ways
         )
 
-    def heal(self, node_a: Node, node_b: Node) -> None:
-        """End a partition, of one or both ways; what was held arrives one latency later."""
+    def heal(self, node_a: Node, node_b: Node, *, both_ways: bool = True) -> None:
+        """End a partition; what was held arrives one latency later."""
         self._cuts.pop((node_a.ip, node_b.ip), None)
-        self._cuts.pop((node_b.ip, node_a.ip), None)
-        self.kernel.record("network-healed", source=node_a.name, target=node_b.name)
+        if both_ways:
+            self._cuts.pop((node_b.ip, node_a.ip), None)
+        self.kernel.record(
+            "network-healed", source=node_a.name, target=node_b.name, both_ways=both_ways
+        )
         held, self._held = self._held, {}
         for lane in held:
             lane.resume()  # and hold again, if its own way is still cut

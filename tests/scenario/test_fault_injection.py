@@ -29,13 +29,22 @@ SMALL = Scenario(
 # What a kind needs to strike in this workload besides its defaults.
 NEEDS = {
     "abort": "phase=allocated",
+    "bandwidth-reduced": "phase=allocated,nth=2",
+    "control-plane-silent": "",
     "crash": "node=d0,phase=allocated",
     "late-landing": "by_s=1.5",
+    "link-down": "phase=allocated,nth=2",
     "malformed-message": "phase=prefill",
+    "partition": "phase=allocated,for_s=1",
+    "pause": "node=p0,phase=prefill,for_s=1",
     "post-refused": "posted=0",
+    "queue-pair-error": "phase=read_posted,nth=2",
+    "region-invalid": "node=p0,phase=allocated,nth=2",
     "router-hold": "seconds=0.5",
     "router-retry": "phase=decode",
+    "slow-steps": "node=p0,phase=prefill",
     "small-pool": "node=d0,phase=queued_at_d,for_s=1",
+    "wall-clock-jump": "node=p0,phase=prefill",
 }
 
 
@@ -47,7 +56,7 @@ def records(result: FaultedRun, kind: str) -> list[dict[str, Any]]:
     return [r.fields for r in result.result.log.records if r.kind == kind]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [name for name, kind in KINDS.items() if not kind.before_start])
 def test_every_kind_strikes_and_its_run_replays(kind: str) -> None:
     """It is recorded, healed at the end if it lasts, and the same events come again."""
     fault = f"{kind}:{NEEDS.get(kind, '')}"
@@ -148,6 +157,24 @@ def test_a_rank_that_dies_takes_its_engine_with_it() -> None:
     assert died["injected"]
     crashed = [f["process"] for f in records(result, "process-crashed")]
     assert crashed == ["d0/rank1", "d0/core", "d0/rank0"]
+
+
+@pytest.mark.parametrize(
+    "fault", ["registration-fails:node=d0", "disagreement:node=d0,model=nothing-like-it"]
+)
+def test_an_engine_that_refuses_to_start_is_said_to(fault: str) -> None:
+    """It is what a fail-closed connector does, and no failure of the testbed."""
+    with pytest.raises(UsageError):
+        faulted(fault)
+
+
+def test_engines_can_be_configured_unlike_each_other() -> None:
+    """The consumer runs another model; what it makes of that is for oracles to say."""
+    result = faulted("disagreement:node=d0,model=deepseek-mla")
+    (hit,) = records(result, "fault-hit")
+    assert hit["node"] == "d0"
+    started = [f["node"] for f in records(result, "engine-started")]
+    assert started == ["p0", "d0"]
 
 
 @pytest.mark.parametrize(

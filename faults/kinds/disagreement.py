@@ -1,0 +1,45 @@
+"""Producers and consumers that were not configured alike."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from faults.fault import CannotStrike, Count, Fault
+from faults.scene import Scene
+from sim.lifecycle import Phase
+from sim.model.presets import Geometry, get_preset
+
+
+class Disagreement(Fault, frozen=True, tag="disagreement"):
+    """One engine is configured unlike the others: another model, geometry, TP size or setting.
+
+    Another ``model`` has other layers, groups and page sizes, another ``geometry`` other page
+    sizes. ``extra_config`` is added to the settings of its connector. From the start, for good.
+    """
+
+    model: str | None = None
+    geometry: Geometry | None = None
+    tp_size: Count | None = None
+    extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    possible: ClassVar[tuple[Phase, ...]] = ()
+    before_start: ClassVar[bool] = True
+
+    def strike(self, scene: Scene) -> None:
+        if not (self.model or self.geometry or self.tp_size or self.extra_config):
+            raise CannotStrike("it says nothing to disagree about")
+        engine = scene.any_engine()
+        if self.model is not None:
+            engine.preset = get_preset(self.model)
+        if self.geometry is not None:
+            engine.geometry = self.geometry
+        if self.tp_size is not None:
+            executor = "multi-process" if self.tp_size > 1 else engine.options.executor
+            engine.options = msgspec.structs.replace(
+                engine.options, tp_size=self.tp_size, executor=executor
+            )
+        if self.extra_config and engine.connector is not None:
+            engine.connector = engine.connector.with_settings(self.extra_config)
+        scene.hit([], node=engine.name)
