@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from sim.acceptance import Acceptance
 from sim.kernel.log import EventLog
 from sim.oracles import Violation
 from sim.workload.summary import WorkloadSummary
@@ -31,6 +32,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     event_hash: str
     seed: int
     scenario: dict[str, Any]
+    speculation: Acceptance | None = None
+    """Of drafts; null without speculation."""
     notes: dict[str, int]
     """What oracles counted and did not find wrong."""
 

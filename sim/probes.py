@@ -84,6 +84,10 @@ class Probe:
     def receiving_finished(self, node: str, rank: int, request_id: str, *, failed: bool) -> None:
         """A worker's connector reported the end of an asynchronous load."""
 
+    def drafts_verified(self, request_id: str, accepted: list[int], drafts: int) -> None:
+        """A leg that decoded speculatively has ended: how many drafts each step accepted, and how
+        many there were in all."""
+
     def step_done(self, step: StepTimes) -> None:
         """An engine step returned."""
 

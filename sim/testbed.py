@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from sim.acceptance import AcceptanceCount
 from sim.deployment import Deployment
 from sim.engine.connectors import get_connector
 from sim.engine.engine import Engine
@@ -79,6 +80,8 @@ class TestBed:
         self._healers: list[Callable[[], None]] = []
         self._steps = StepCount()
         self.world.probes.add(self._steps)
+        self.acceptance = AcceptanceCount(scenario.engine.num_speculative_tokens, EPILOGUE)
+        self.world.probes.add(self.acceptance)
 
     # ------------------------------------------------------------- the phases
 
@@ -204,6 +207,7 @@ class TestBed:
             wall_s=wall_s,
             guest_s=self.kernel.guest_wall_s,
             engine_steps=self._steps.count,
+            speculation=self.acceptance.total() if self.scenario.engine.speculation else None,
             events=log.switches + len(log.records),
             event_hash=log.digest(),
             seed=self.scenario.seed,

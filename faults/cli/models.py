@@ -42,6 +42,7 @@ def _describe(preset: ModelPreset) -> dict[str, Any]:
         "block_size": preset.block_size,
         "max_positions": preset.max_positions,
         "dtype": preset.dtype,
+        "speculation": sorted(preset.drafters),
         "geometries": geometries,
     }
 
@@ -69,6 +70,8 @@ def _render(models: list[dict[str, Any]], console: Console) -> None:
         style="dim",
     )
     for model in models:
+        drafters = " or ".join(model["speculation"]) or "no"
         console.print(
-            f"[bold]{model['name']}[/]: {model['summary']}; {model['max_positions']:,} positions"
+            f"[bold]{model['name']}[/]: {model['summary']}; {model['max_positions']:,} positions; "
+            f"{drafters} speculation"
         )

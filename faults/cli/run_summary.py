@@ -14,6 +14,7 @@ from rich.text import Text
 from faults.grouping import FindingGroup, group
 from faults.story import Moment, tell
 from faults.struck import fault_sentences
+from sim.acceptance import Acceptance
 from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
 from sim.units import ns_to_seconds
@@ -75,6 +76,16 @@ def requests_line(outcome: Outcome) -> str:
     return f"{outcome.requests['total']}: " + ", ".join(f"{v} {k}" for k, v in counts.items())
 
 
+def drafts_line(acceptance: Acceptance) -> str:
+    """How many drafts were accepted, in all and by place in a step."""
+    steps = max(acceptance.steps, 1)
+    by_place = ", ".join(f"{count / steps:.0%}" for count in acceptance.accepted_at)
+    return (
+        f"{acceptance.accepted} of {acceptance.drafts} accepted ({acceptance.rate:.1%}) "
+        f"in {acceptance.steps} steps; by place in a step: {by_place}"
+    )
+
+
 def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> None:
     outcome = result.outcome
     table = Table.grid(padding=(0, 2))
@@ -84,6 +95,8 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
     table.add_row("requests", Text(requests_line(outcome)))
     for sentence in fault_sentences([f["kind"] for f in scenario.faults], result.log.records):
         table.add_row("fault", Text(sentence))
+    if outcome.speculation is not None:
+        table.add_row("drafts", Text(drafts_line(outcome.speculation)))
     table.add_row("time", Text(speed(outcome)))
     table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")

@@ -28,6 +28,7 @@ from sim.kernel import Kernel, Mailbox, Node, Process, ProcessState
 from sim.kernel.frames import described, raised_at, traceback_of
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
+from sim.model.token_stream import TokenStream
 from sim.probes import StepTimes
 from sim.request_ids import leg_of
 from sim.units import US
@@ -243,8 +244,16 @@ class Engine:
             self.kernel.call_later(_FRONT_END_LATENCY_NS, self.group.coordinate, self, outputs)
             return
         for output in outputs.outputs:
+            self._tell_of_drafts(output)
             self._outputs_on_the_way.append(output)
             self.kernel.call_later(_FRONT_END_LATENCY_NS, self._deliver, self._outputs_on_the_way)
+
+    def _tell_of_drafts(self, output: EngineCoreOutput) -> None:
+        metrics = output.spec_decode_metrics
+        if metrics is not None:
+            leg, accepted = leg_of(output.request_id), list(metrics.per_step_accepted)
+            for probe in self.world.probes:
+                probe.drafts_verified(leg, accepted, metrics.num_draft_tokens)
 
     def _deliver(self, on_the_way: deque[EngineCoreOutput]) -> None:
         output = on_the_way.popleft()
@@ -363,6 +372,17 @@ class Engine:
         self.kernel.record("blocks-freed", node=self.name, request=request_id)
         for probe in self.world.probes:
             probe.blocks_freed(self.name, request_id)
+
+    def scheduled(self, request_id: str, stream: TokenStream) -> None:
+        """A worker began to work on a request; its stream will grow."""
+        self.world.owners.scheduled(request_id, stream)
+
+    def prompt_scheduled(self, prompt_hash: int) -> None:
+        """A worker began with a prompt. A hybrid one that comes from a producer was computed there
+        without its last token."""
+        is_consumer = self.connector is not None and self.connector.role == "kv_consumer"
+        if is_consumer and self.preset.is_hybrid:
+            self.world.hand_offs.add(prompt_hash)
 
     def step_done(self, step: StepTimes) -> None:
         for probe in self.world.probes:

@@ -88,6 +88,7 @@ class ModelRunner:
         peers: HostGroup | None,
         on_connector_output: OnConnectorOutput,
         on_new_stream: Callable[[str, TokenStream], None],
+        on_prompt: Callable[[int], None],
     ) -> None:
         self.kernel = kernel
         self.vllm_config = vllm_config
@@ -100,6 +101,7 @@ class ModelRunner:
         self._peers = peers
         self._on_connector_output = on_connector_output
         self._on_new_stream = on_new_stream
+        self._on_prompt = on_prompt
         self._requests: dict[str, RequestState] = {}
         self._prompt_tokens: dict[str, int] = {}
         """Numbers of them, of preempted requests too."""
@@ -197,6 +199,7 @@ class ModelRunner:
     ) -> None:
         stream, leg = TokenStream(tokens), leg_of(request_id)
         self._on_new_stream(leg, stream)
+        self._on_prompt(stream.prefix_hash(self._prompt_tokens[request_id]))
         self._requests[request_id] = RequestState(
             request_id=leg,
             prompt_tokens=self._prompt_tokens[request_id],

@@ -103,7 +103,8 @@ class Worker:
             self.engine.gate_of_pass,
             self.engine.peers_of_rank(self.rank),
             partial(self.engine.connector_reported, self.rank),
-            self.engine.world.owners.scheduled,
+            self.engine.scheduled,
+            self.engine.prompt_scheduled,
         )
 
     def _connector_wrote(self, addresses: Any) -> None:
