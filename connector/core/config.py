@@ -1,0 +1,255 @@
+"""The connector's settings: one checked value, made from ``kv_connector_extra_config``.
+
+Upstream's keys keep their names and meanings, so that one set of deployment values serves both
+connectors. A key that upstream knows and that means nothing here is accepted and listed in
+`Settings.unused`; any other unknown key is an error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar
+
+from connector.core.errors import ConfigError
+from connector.core.groups import DrafterGroups
+from connector.core.pairing import LoadMode
+
+Role = Literal["kv_producer", "kv_consumer"]
+T = TypeVar("T")
+
+UNUSED_KEYS = ("recv_abort_timeout",)
+"""Known to upstream, without a meaning here: a read has one deadline, ``transfer_timeout``."""
+
+_MAX_CONTROL_TIMEOUT_S = 0.5  # a session that is being opened holds the interpreter's lock
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of one engine.
+
+    Args:
+        role: producer or consumer.
+        handshake_port: of rank 0 of data-parallel rank 0; others follow.
+        notify_port: likewise, for releases.
+        host_ip: what peers are told; None lets vLLM find it.
+        http_port: of the serving front end, told to the proxy.
+        proxy_ip: of a proxy that wants to be told that we are alive; empty for none.
+        proxy_ping_port: of that proxy.
+        backend: of mori.io.
+        qp_per_transfer: queue pairs of a transfer.
+        post_batch_size: work requests posted at once; -1 leaves it to mori.io.
+        num_workers: posting threads of mori.io.
+        transfer_timeout_s: from the start of a load until its last read has completed.
+        hold_timeout_s: how long a producer holds blocks that nobody releases.
+        fence_timeout_s: how long blocks stay out of use after a read that never completes.
+        control_timeout_s: for one answer of a peer.
+        load_mode: whether requests wait for their load, or the step does.
+        drafter_groups: what becomes of a drafter with cache groups of its own.
+        require_safe_reads: refuse peers that cannot confirm that blocks were held.
+        unused: keys that were given and mean nothing here.
+    """
+
+    role: Role
+    handshake_port: int
+    notify_port: int
+    host_ip: str | None = None
+    http_port: int | None = None
+    proxy_ip: str = ""
+    proxy_ping_port: int = 0
+    backend: Literal["rdma", "xgmi"] = "rdma"
+    qp_per_transfer: int = 1
+    post_batch_size: int = -1
+    num_workers: int = 1
+    transfer_timeout_s: float = 30.0
+    hold_timeout_s: float = 60.0
+    fence_timeout_s: float = 30.0
+    control_timeout_s: float = 0.5
+    load_mode: LoadMode = "async"
+    drafter_groups: DrafterGroups = "accept"
+    require_safe_reads: bool = False
+    unused: tuple[str, ...] = ()
+
+    @property
+    def is_producer(self) -> bool:
+        return self.role == "kv_producer"
+
+
+def parse_settings(extra: Mapping[str, Any], *, role: str | None) -> Settings:
+    """Check the settings of an engine.
+
+    Raises:
+        ConfigError: naming the key, its value and what is accepted.
+    """
+    _check_keys(extra)
+    if role not in ("kv_producer", "kv_consumer"):
+        raise ConfigError(
+            f"kv_role is {role!r}; use 'kv_producer' or 'kv_consumer', an engine cannot be both"
+        )
+    get = _Reader(extra)
+    if not get("read_mode", _boolean, True):
+        raise ConfigError(
+            f"read_mode is {extra['read_mode']!r}; this connector reads only, so leave it out or "
+            "set it to true (vLLM's MoRIIOConnector has a WRITE mode)"
+        )
+    proxy_ip = get("proxy_ip", _text, "") or ""
+    settings = Settings(
+        role="kv_producer" if role == "kv_producer" else "kv_consumer",
+        handshake_port=get.required("handshake_port", _port),
+        notify_port=get.required("notify_port", _port),
+        host_ip=get("host_ip", _text, None) or None,
+        http_port=get("http_port", _port, None),
+        proxy_ip=proxy_ip,
+        proxy_ping_port=get("proxy_ping_port", _port_or_0, 0),
+        backend=get("backend", _choice("rdma", "xgmi"), "rdma"),
+        qp_per_transfer=get("qp_per_transfer", _positive_int, 1),
+        post_batch_size=get("post_batch_size", _batch_size, -1),
+        num_workers=get("num_workers", _positive_int, 1),
+        transfer_timeout_s=get("transfer_timeout", _seconds, 30.0),
+        hold_timeout_s=get("defer_timeout", _seconds, 60.0),
+        fence_timeout_s=get("fence_timeout", _seconds, 30.0),
+        control_timeout_s=get("control_timeout", _control_seconds, 0.5),
+        load_mode=get("load_mode", _choice("async", "sync"), "async"),
+        drafter_groups=get("drafter_groups", _choice("accept", "refuse"), "accept"),
+        require_safe_reads=get("require_safe_reads", _boolean, False),
+        unused=tuple(key for key in UNUSED_KEYS if key in extra),
+    )
+    if proxy_ip and not (settings.proxy_ping_port and settings.http_port):
+        raise ConfigError(
+            f"proxy_ip is {proxy_ip!r}, so proxy_ping_port and http_port are needed; got "
+            f"{extra.get('proxy_ping_port')!r} and {extra.get('http_port')!r}"
+        )
+    return settings
+
+
+def check_parallelism(*, pipeline_size: int, context_size: int) -> None:
+    """Refuse ways of splitting a model that the transfer's addressing does not cover."""
+    for name, size in (
+        ("pipeline_parallel_size", pipeline_size),
+        ("decode_context_parallel_size", context_size),
+    ):
+        if size != 1:
+            raise ConfigError(f"{name} is {size}; this connector supports 1 only")
+
+
+KNOWN_KEYS = (
+    "read_mode",
+    "handshake_port",
+    "notify_port",
+    "host_ip",
+    "http_port",
+    "proxy_ip",
+    "proxy_ping_port",
+    "backend",
+    "qp_per_transfer",
+    "post_batch_size",
+    "num_workers",
+    "transfer_timeout",
+    "defer_timeout",
+    "fence_timeout",
+    "control_timeout",
+    "load_mode",
+    "drafter_groups",
+    "require_safe_reads",
+    *UNUSED_KEYS,
+)
+
+
+def _check_keys(extra: Mapping[str, Any]) -> None:
+    for key in extra:
+        if key in KNOWN_KEYS:
+            continue
+        near = get_close_matches(str(key), KNOWN_KEYS, n=1, cutoff=0.0)[0]
+        raise ConfigError(
+            f"unknown key {key!r} in kv_connector_extra_config; did you mean {near!r}? "
+            f"Known are {', '.join(sorted(KNOWN_KEYS))}"
+        )
+
+
+class _Reader:
+    """Reads one key after the other; what a check does not like becomes a ConfigError."""
+
+    def __init__(self, extra: Mapping[str, Any]) -> None:
+        self._extra = extra
+
+    def __call__(self, key: str, check: Callable[[Any], T], default: T) -> T:
+        if key not in self._extra:
+            return default
+        value = self._extra[key]
+        try:
+            return check(value)
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"{key} is {value!r}; expected {error}") from None
+
+    def required(self, key: str, check: Callable[[Any], T]) -> T:
+        if self._extra.get(key) in (None, ""):
+            raise ConfigError(f"{key} is missing in kv_connector_extra_config; give a port number")
+        return self(key, check, check(1))
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, bool) or (isinstance(value, float) and value != int(value)):
+        raise ValueError
+    return int(value)
+
+
+def _in_range(low: int, high: float, what: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> int:
+        try:
+            number = _whole(value)
+        except (TypeError, ValueError, OverflowError):
+            raise ValueError(what) from None
+        if not low <= number <= high:
+            raise ValueError(what)
+        return number
+
+    return check
+
+
+_port = _in_range(1, 65535, "a port number from 1 to 65535")
+_port_or_0 = _in_range(0, 65535, "a port number from 1 to 65535, or 0 for none")
+_positive_int = _in_range(1, math.inf, "a whole number of at least 1")
+_batch_size = _in_range(-1, math.inf, "a whole number, or -1 to leave it to mori.io")
+
+
+def _seconds(value: Any) -> float:
+    what = "a finite number of seconds above 0"
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        raise ValueError(what) from None
+    if isinstance(value, bool) or not math.isfinite(seconds) or seconds <= 0:
+        raise ValueError(what)
+    return seconds
+
+
+def _control_seconds(value: Any) -> float:
+    seconds = _seconds(value)
+    if seconds > _MAX_CONTROL_TIMEOUT_S:
+        raise ValueError(f"at most {_MAX_CONTROL_TIMEOUT_S} seconds: others wait while one is slow")
+    return seconds
+
+
+def _boolean(value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text not in ("true", "1", "false", "0"):
+        raise ValueError("true or false")
+    return text in ("true", "1")
+
+
+def _text(value: Any) -> Any:
+    if value is not None and not isinstance(value, str):
+        raise ValueError("a text")
+    return value
+
+
+def _choice(*allowed: str) -> Callable[[Any], Any]:
+    def check(value: Any) -> str:
+        text = str(value).lower()
+        if text not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}")
+        return text
+
+    return check

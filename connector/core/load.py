@@ -1,0 +1,89 @@
+"""One load on a consumer rank: from the scheduler's order to the report, as a state table.
+
+The rule that everything here serves: bytes count only after the producer has said, after the last
+read was complete, that it still held the blocks; and a block is given up only when no read can
+land in it any more.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from connector.core.tables import Move, Table
+
+
+class LoadState(Enum):
+    """Where a load stands on one rank."""
+
+    CONNECTING = auto()
+    """The peer is being asked for its memory, or the device for the end of earlier work."""
+    READING = auto()
+    """All reads are posted; not all have completed."""
+    CONFIRMING = auto()
+    """All reads succeeded; the producer is asked whether it held the blocks until now."""
+    FENCED = auto()
+    """Given up, but a read may still land."""
+    LOADED = auto()
+    FAILED = auto()
+
+
+class LoadEvent(Enum):
+    """What can happen to a load."""
+
+    CONNECTED = auto()
+    """The peer is known, its caches are like ours, sessions are open."""
+    REFUSED = auto()
+    """It cannot be read from: no answer, another layout, a malformed payload."""
+    SUCCEEDED = auto()
+    """The last read completed, and all succeeded."""
+    BROKEN = auto()
+    """All reads are final, and at least one failed."""
+    TIMED_OUT = auto()
+    """The load's deadline has passed."""
+    HELD = auto()
+    """The producer held the blocks when it answered."""
+    GONE = auto()
+    """It did not, or it is another incarnation."""
+    UNCONFIRMED = auto()
+    """The last read completed and the peer cannot be asked: an upstream peer."""
+    FENCE_DOWN = auto()
+    """No read of this load can land any more."""
+
+
+class LoadAction(Enum):
+    """What a rank does for a load."""
+
+    POST_READS = auto()
+    ASK = auto()
+    RELEASE = auto()
+    """Tell the producer's ranks that we are done with their blocks."""
+    REPORT_LOADED = auto()
+    REPORT_FAILED = auto()
+
+
+_S, _E, _A = LoadState, LoadEvent, LoadAction
+_LOADED: Move[LoadState, LoadAction] = Move(_S.LOADED, (_A.RELEASE, _A.REPORT_LOADED))
+_FAILED: Move[LoadState, LoadAction] = Move(_S.FAILED, (_A.RELEASE, _A.REPORT_FAILED))
+
+LOAD: Table[LoadState, LoadEvent, LoadAction] = Table(
+    "load",
+    {
+        (_S.CONNECTING, _E.CONNECTED): Move(_S.READING, (_A.POST_READS,)),
+        (_S.CONNECTING, _E.REFUSED): _FAILED,
+        (_S.CONNECTING, _E.TIMED_OUT): _FAILED,
+        (_S.READING, _E.SUCCEEDED): Move(_S.CONFIRMING, (_A.ASK,)),
+        (_S.READING, _E.UNCONFIRMED): _LOADED,
+        (_S.READING, _E.BROKEN): _FAILED,
+        (_S.READING, _E.TIMED_OUT): Move(_S.FENCED),
+        (_S.CONFIRMING, _E.HELD): _LOADED,
+        (_S.CONFIRMING, _E.GONE): _FAILED,
+        (_S.CONFIRMING, _E.TIMED_OUT): _FAILED,
+        (_S.FENCED, _E.FENCE_DOWN): _FAILED,
+        # An answer to a question that was asked twice.
+        (_S.LOADED, _E.HELD): Move(_S.LOADED),
+        (_S.LOADED, _E.GONE): Move(_S.LOADED),
+        (_S.FAILED, _E.HELD): Move(_S.FAILED),
+        (_S.FAILED, _E.GONE): Move(_S.FAILED),
+    },
+    final=frozenset({_S.LOADED, _S.FAILED}),
+)

@@ -1,0 +1,161 @@
+"""Which of the producer's blocks goes into which of ours, by token position.
+
+Block i of a group covers tokens [i * B, (i + 1) * B) of the request, B being the group's own
+block size. The consumer has all of the request's blocks, its cached prefix included, from
+position 0; the producer's list of a sliding window begins later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from connector.core.errors import MalformedPayload
+from connector.core.groups import Group, GroupKind, TransferGroups
+from connector.core.payload import NULL_BLOCK, BlockLists
+
+LoadMode = Literal["async", "sync"]
+Pairs = list[tuple[int, int]]
+"""(our block, the producer's block), for one group."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The tokens that a load provides.
+
+    Args:
+        local_hit: tokens at the front that are in our own cache.
+        promised: tokens that are computed when the load is done.
+        prompt: tokens of the prompt.
+    """
+
+    local_hit: int
+    promised: int
+    prompt: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one request reads.
+
+    Args:
+        pairs: (our block, the producer's) for each payload entry.
+    """
+
+    pairs: tuple[tuple[tuple[int, int], ...], ...]
+
+    @property
+    def destinations(self) -> frozenset[int]:
+        """All blocks of ours that are written, in any group."""
+        return frozenset(ours for pairs in self.pairs for ours, _ in pairs)
+
+    @property
+    def local_lists(self) -> BlockLists:
+        return [[ours for ours, _ in pairs] for pairs in self.pairs]
+
+    @property
+    def remote_lists(self) -> BlockLists:
+        return [[theirs for _, theirs in pairs] for pairs in self.pairs]
+
+
+def first_positions(groups: TransferGroups, remote: BlockLists, prompt: int) -> list[int]:
+    """The position of the first block of each of the producer's lists.
+
+    A window's list ends with the block of the last token that the list is for: the last one of
+    the prompt, or the one before it where the model has a state and the producer dropped one.
+    """
+    covered = prompt - 1 if groups.has_state else prompt
+    return [
+        max(0, -(-covered // group.block_size) - len(ids)) if group.window is not None else 0
+        for group, ids in zip(groups.on_wire, remote, strict=True)
+    ]
+
+
+def plan_read(
+    groups: TransferGroups,
+    local: Sequence[Sequence[int]],
+    remote: BlockLists,
+    firsts: Sequence[int],
+    span: Span,
+    mode: LoadMode,
+) -> Plan:
+    """Pair the blocks of every group.
+
+    Args:
+        groups: of both sides.
+        local: all our blocks, one list for each group in transfer order.
+        remote: the producer's payload, checked by `payload.decode`.
+        firsts: the position of the first block of each payload entry.
+        span: of the load.
+        mode: decides which slot of a state the first forward pass reads.
+
+    Raises:
+        MalformedPayload: naming group, side and position where a block is missing.
+    """
+    if len(local) != len(groups):
+        raise ValueError(f"expected {len(groups)} block lists, one a group, got {len(local)}")
+    return Plan(
+        tuple(
+            tuple(_pair(groups.groups[index], local[index], theirs, first, span, mode))
+            for index, theirs, first in zip(groups.wire_order, remote, firsts, strict=True)
+        )
+    )
+
+
+def _pair(
+    group: Group,
+    local: Sequence[int],
+    remote: list[int],
+    first: int,
+    span: Span,
+    mode: LoadMode,
+) -> Pairs:
+    if group.kind is GroupKind.RING:
+        return [(_block(group, "consumer", local, 0), _block(group, "producer", remote, 0))]
+    if group.kind is GroupKind.STATE:
+        source = _block(group, "producer", remote, 0)
+        return [
+            (_block(group, "consumer", local, position), source)
+            for position in _state_positions(group, len(local), span, mode)
+        ]
+    return [
+        (_block(group, "consumer", local, i), _block(group, "producer", remote, i - first, i))
+        for i in range(_first_needed(group, span), -(-span.promised // group.block_size))
+    ]
+
+
+def _first_needed(group: Group, span: Span) -> int:
+    """The position from which on the first forward pass needs blocks that we do not have."""
+    token = span.local_hit
+    if group.window is not None:
+        token = max(token, span.promised - group.window + 1)
+    return token // group.block_size
+
+
+def _state_positions(group: Group, num_local: int, span: Span, mode: LoadMode) -> list[int]:
+    """Positions of the slots that get the state.
+
+    The state after n tokens belongs to the block of token n - 1. vLLM's worker copies it from
+    there to the block of the step's last token before the connector is called, so a synchronous
+    load comes too late for the copy and fills both: the one that the forward pass reads, and the
+    one that the prefix cache lists already.
+    """
+    position = (span.promised - 1) // group.block_size
+    running = num_local - 1 - group.num_scratch
+    return sorted({position, running}) if mode == "sync" and running >= 0 else [position]
+
+
+def _block(
+    group: Group, side: str, blocks: Sequence[int], index: int, position: int | None = None
+) -> int:
+    position = index if position is None else position
+    if not 0 <= index < len(blocks):
+        raise MalformedPayload(
+            f"{group.name}: the {side} has no block at position {position} ({len(blocks)} blocks)"
+        )
+    if blocks[index] == NULL_BLOCK:
+        raise MalformedPayload(
+            f"{group.name}: the {side} no longer has the block at position {position}"
+        )
+    return blocks[index]

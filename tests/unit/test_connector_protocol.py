@@ -1,0 +1,122 @@
+"""The transfer protocol, searched exhaustively on small configurations (docs/protocol.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from protocol_model import Broken, Kind, Limits, explore
+
+from connector.core.hold import LEASE, RANK_HOLD, HoldAction, HoldEvent, HoldState
+from connector.core.hold import LeaseAction, LeaseEvent, LeaseState
+from connector.core.load import LOAD, LoadAction, LoadEvent, LoadState
+from connector.core.request import REQUEST, RequestEvent, RequestState
+from connector.core.tables import Move, Table
+
+
+def test_every_interleaving_with_crashes_and_any_one_fault_keeps_the_invariants() -> None:
+    """No foreign byte is used, nothing is released under a reader, everything comes to rest."""
+    worlds, resting = explore(Limits(ranks=1, max_faults=1))
+    assert worlds > 10_000
+    assert resting > 100
+
+
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name.lower())
+def test_one_loss_and_one_repetition_of_a_kind_keep_the_invariants(kind: Kind) -> None:
+    """Each kind of message is lost once and repeated once, in every order with everything else."""
+    explore(Limits(ranks=1, max_faults=2, kinds=frozenset({kind})))
+
+
+def test_two_ranks_free_the_blocks_together_and_once() -> None:
+    """One rank that is done does not free the blocks that another still reads."""
+    explore(Limits(ranks=2, crashes=False))
+
+
+def test_without_confirmation_a_foreign_byte_can_be_used() -> None:
+    """What is lost with an upstream peer: the search finds the use after the hold has expired."""
+    with pytest.raises(Broken, match="no longer held"):
+        explore(Limits(ranks=1, crashes=False, validates=False))
+
+
+@contextmanager
+def _changed(table: Table[Any, Any, Any], key: Any, move: Move[Any, Any]) -> Iterator[None]:
+    moves = dict(table.moves)
+    original, table.moves = table.moves, {**moves, key: move}
+    try:
+        yield
+    finally:
+        table.moves = original
+
+
+_FAILED = Move(LoadState.FAILED, (LoadAction.RELEASE, LoadAction.REPORT_FAILED))
+_LOADED = Move(LoadState.LOADED, (LoadAction.RELEASE, LoadAction.REPORT_LOADED))
+
+
+@pytest.mark.parametrize(
+    ("table", "key", "move", "what"),
+    [
+        (LOAD, (LoadState.READING, LoadEvent.TIMED_OUT), _FAILED, "that it reads"),
+        (
+            LOAD,
+            (LoadState.READING, LoadEvent.TIMED_OUT),
+            Move(LoadState.FAILED, (LoadAction.REPORT_FAILED,)),
+            "under a read in flight",
+        ),
+        (LOAD, (LoadState.CONFIRMING, LoadEvent.GONE), _LOADED, "no longer held"),
+        (LOAD, (LoadState.CONFIRMING, LoadEvent.TIMED_OUT), _LOADED, "no longer held"),
+        (
+            RANK_HOLD,
+            (HoldState.GONE, HoldEvent.ASKED),
+            Move(HoldState.GONE, (HoldAction.SAY_HELD,)),
+            "says that freed blocks are held",
+        ),
+        (
+            RANK_HOLD,
+            (HoldState.HELD, HoldEvent.REVOKED),
+            Move(HoldState.HELD, (HoldAction.REPORT_SENT,)),
+            "twice|freed blocks are held",
+        ),
+        (
+            RANK_HOLD,
+            (HoldState.GONE, HoldEvent.RELEASED),
+            Move(HoldState.GONE, (HoldAction.REPORT_SENT,)),
+            "twice",
+        ),
+        (
+            LEASE,
+            (LeaseState.HOLDING, LeaseEvent.EXPIRED),
+            Move(LeaseState.FREED, (LeaseAction.FREE,)),
+            "held|rest",
+        ),
+        (
+            LEASE,
+            (LeaseState.HOLDING, LeaseEvent.EXPIRED),
+            Move(LeaseState.REVOKING),
+            "never comes to rest",
+        ),
+        (
+            REQUEST,
+            (RequestState.LOADING, RequestEvent.ENDED),
+            Move(RequestState.OVER),
+            "under a read in flight",
+        ),
+    ],
+)
+def test_a_wrong_move_is_found(
+    table: Table[Any, Any, Any], key: Any, move: Move[Any, Any], what: str
+) -> None:
+    """The search can fail: it finds each of these defects when it is planted."""
+    with _changed(table, key, move), pytest.raises((Broken, AssertionError), match=what):
+        explore(Limits(ranks=1, max_faults=1, kinds=frozenset({Kind.RELEASE})))
+
+
+def test_every_state_is_final_or_has_a_way_on() -> None:
+    """No table has a state that nothing leads out of, except the final ones."""
+    for table in (LOAD, RANK_HOLD, LEASE, REQUEST):
+        states = {state for state, _ in table.moves}
+        for state in states - table.final:
+            assert any(
+                move.state is not state for (before, _), move in table.moves.items() if before is state
+            ), f"{table.name}: {state.name}"
