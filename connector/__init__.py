@@ -1,7 +1,23 @@
-"""The vLLM KV connector of this project: production code, not simulation.
+"""The vLLM KV connector of this project: hybrid READ over mori.io. Production code.
 
-It holds nothing yet. Its core will decide (classification, payload, pairing, leases, the
-transfer's state table) as pure functions that import the standard library only; thin edges will
-do the I/O. It never imports ``sim``, ``faults`` or the tests, nor simpy or greenlet, so that it
-installs into a serving container as it is. ``import connector`` must stay free of vLLM.
+Load it out of tree::
+
+    {"kv_connector": "HybridReadConnector", "kv_connector_module_path": "connector"}
+
+``core`` decides, as pure functions and tables of the standard library only; the other modules do
+the I/O. Nothing here imports ``sim``, ``faults`` or the tests, nor simpy or greenlet, so that it
+installs into a serving container as it is. ``import connector`` is free of vLLM: the class is
+loaded when it is asked for.
 """
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    if name == "HybridReadConnector":
+        from connector.hybrid import HybridReadConnector  # noqa: PLC0415  # vLLM takes seconds
+
+        return HybridReadConnector
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

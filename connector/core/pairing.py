@@ -72,6 +72,19 @@ def first_positions(groups: TransferGroups, remote: BlockLists, prompt: int) -> 
     ]
 
 
+def check_remote(
+    groups: TransferGroups, remote: BlockLists, firsts: Sequence[int], span: Span
+) -> None:
+    """See that the producer has every block that a load of ``span`` needs.
+
+    Raises:
+        MalformedPayload: naming the group and the position.
+    """
+    for group, blocks, first in zip(groups.on_wire, remote, firsts, strict=True):
+        for position in _positions(group, span):
+            _block(group, "producer", blocks, position - first, position)
+
+
 def plan_read(
     groups: TransferGroups,
     local: Sequence[Sequence[int]],
@@ -111,8 +124,6 @@ def _pair(
     span: Span,
     mode: LoadMode,
 ) -> Pairs:
-    if group.kind is GroupKind.RING:
-        return [(_block(group, "consumer", local, 0), _block(group, "producer", remote, 0))]
     if group.kind is GroupKind.STATE:
         source = _block(group, "producer", remote, 0)
         return [
@@ -121,16 +132,18 @@ def _pair(
         ]
     return [
         (_block(group, "consumer", local, i), _block(group, "producer", remote, i - first, i))
-        for i in range(_first_needed(group, span), -(-span.promised // group.block_size))
+        for i in _positions(group, span)
     ]
 
 
-def _first_needed(group: Group, span: Span) -> int:
-    """The position from which on the first forward pass needs blocks that we do not have."""
+def _positions(group: Group, span: Span) -> range:
+    """The positions that a load reads; of a ring or a state, its only block."""
+    if group.kind in (GroupKind.RING, GroupKind.STATE):
+        return range(1)
     token = span.local_hit
     if group.window is not None:
         token = max(token, span.promised - group.window + 1)
-    return token // group.block_size
+    return range(token // group.block_size, -(-span.promised // group.block_size))
 
 
 def _state_positions(group: Group, num_local: int, span: Span, mode: LoadMode) -> list[int]:

@@ -62,6 +62,13 @@ CONNECTORS: dict[str, ConnectorKind] = {
             roots=(f"{_V1}.example_connector",),
             extra_config={"shared_storage_path": "/shared/kv"},
         ),
+        ConnectorKind(
+            name="hybrid",
+            summary="this project's connector: hybrid READ, checked and confirmed",
+            module="connector",
+            class_name="HybridReadConnector",
+            roots=("connector",),
+        ),
     )
 }
 

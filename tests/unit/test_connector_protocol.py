@@ -118,5 +118,7 @@ def test_every_state_is_final_or_has_a_way_on() -> None:
         states = {state for state, _ in table.moves}
         for state in states - table.final:
             assert any(
-                move.state is not state for (before, _), move in table.moves.items() if before is state
+                move.state is not state
+                for (before, _), move in table.moves.items()
+                if before is state
             ), f"{table.name}: {state.name}"

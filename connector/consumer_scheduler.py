@@ -1,0 +1,221 @@
+"""The scheduler half of a consumer: takes up offers, pairs blocks, orders loads and releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
+    get_peer_zmq_from_request_id,
+    parse_moriio_zmq_address,
+)
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import KVConnectorOutput
+from vllm.v1.request import Request
+
+from connector.core.admission import NOTHING, Answer, promise, span_of
+from connector.core.errors import ConnectorError, MalformedPayload
+from connector.core.groups import TransferGroups
+from connector.core.offer import Offer, parse_address, parse_offer
+from connector.core.pairing import LoadMode, check_remote, plan_read
+from connector.core.request import REQUEST, RequestAction, RequestEvent, RequestState
+from connector.core.zeroing import without_destinations
+from connector.logs import log
+from connector.metadata import LoadOrder, ReleaseOrder, StepOrders
+
+
+@dataclass
+class _Remote:
+    """A request with a remote prefill. ``refusal`` says why its offer cannot be used."""
+
+    state: RequestState
+    offer: Offer | None
+    release: ReleaseOrder | None
+    refusal: str | None
+    local_hit: int = 0
+
+
+class ConsumerScheduler:
+    """Consumer, scheduler half.
+
+    Args:
+        groups: the model's.
+        mode: whether requests wait for their load, or the step does.
+        tp_size: of this engine.
+    """
+
+    def __init__(self, groups: TransferGroups, mode: LoadMode, tp_size: int) -> None:
+        self._groups = groups
+        self._mode: LoadMode = mode
+        self._tp_size = tp_size
+        self._remotes: dict[str, _Remote] = {}
+        self._orders = StepOrders()
+        self._log = log.bind(role="consumer", half="scheduler")
+
+    # ------------------------------------------------------------- vLLM's hooks
+
+    def get_num_new_matched_tokens(self, request: Request, local_hit: int) -> Answer:
+        remote = self._remote(request)
+        if remote is None or remote.state is not RequestState.OFFERED:
+            return NOTHING
+        remote.local_hit = local_hit
+        self._check_coverage(remote, request.num_prompt_tokens)
+        is_refused = remote.refusal is not None
+        return promise(request.num_prompt_tokens, local_hit, self._mode, is_refused=is_refused)
+
+    def update_state_after_alloc(
+        self, request: Request, blocks: Sequence[list[int]], num_external: int
+    ) -> None:
+        """Order a load into ``blocks``, or a release if nothing comes from outside.
+
+        Args:
+            request: that got blocks.
+            blocks: all of its blocks, one list for each transferred group, in transfer order.
+            num_external: tokens that vLLM expects of the load.
+        """
+        remote = self._remote(request)
+        if remote is None:
+            return
+        is_refused = remote.refusal is not None
+        if num_external == 0:
+            event = RequestEvent.NO_LOAD
+        elif self._mode == "async" or is_refused:
+            event = RequestEvent.LOAD
+        else:
+            event = RequestEvent.LOAD_IN_STEP
+        for action in self._advance(request.request_id, remote, event):
+            if action is RequestAction.RELEASE:
+                self._release(remote)
+            elif is_refused:
+                self._refuse(request.request_id, remote)
+            else:
+                self._load(request, remote, blocks, num_external)
+        if request.kv_transfer_params is not None:
+            request.kv_transfer_params["do_remote_prefill"] = False
+
+    def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
+        """This step's orders; keeps vLLM from zeroing what its loads fill."""
+        orders, self._orders = self._orders, StepOrders()
+        if scheduler_output.new_block_ids_to_zero and orders.loads:
+            filled = frozenset().union(*(order.plan.destinations for order in orders.loads))
+            scheduler_output.new_block_ids_to_zero = without_destinations(
+                scheduler_output.new_block_ids_to_zero, filled
+            )
+        return orders
+
+    def request_finished(self, request: Request) -> None:
+        """Release the producer of a request that ended before it was allocated."""
+        remote = self._remote(request)
+        if remote is None:
+            return
+        for action in self._advance(request.request_id, remote, RequestEvent.ENDED):
+            assert action is RequestAction.RELEASE
+            self._release(remote)
+
+    def update_connector_output(self, output: KVConnectorOutput) -> None:
+        for request_id in sorted(output.finished_recving or ()):
+            remote = self._remotes.get(request_id)
+            if remote is not None:
+                self._advance(request_id, remote, RequestEvent.REPORTED)
+
+    # ---------------------------------------------------------------- internal
+
+    def _remote(self, request: Request) -> _Remote | None:
+        """What is known of the request's remote prefill; None if it has none."""
+        known = self._remotes.get(request.request_id)
+        params = request.kv_transfer_params
+        if known is not None or not params or not params.get("do_remote_prefill"):
+            return known
+        remote = self._take_up(request, params)
+        self._remotes[request.request_id] = remote
+        return remote
+
+    def _take_up(self, request: Request, params: dict[str, object]) -> _Remote:
+        offer = release = None
+        refusal = None
+        try:
+            embedded = _address_in(request.request_id)
+            address = parse_address(params, tp_size=self._tp_size, embedded=embedded)
+            transfer_id = params.get("transfer_id")
+            if isinstance(transfer_id, str):
+                release = ReleaseOrder(transfer_id, address, None)
+            offer = parse_offer(
+                params,
+                self._groups,
+                num_prompt=request.num_prompt_tokens,
+                tp_size=self._tp_size,
+                embedded=embedded,
+            )
+            release = ReleaseOrder(offer.transfer_id, offer.address, offer.hold)
+        except ConnectorError as error:
+            refusal = str(error)
+        return _Remote(RequestState.OFFERED, offer, release, refusal)
+
+    def _check_coverage(self, remote: _Remote, num_prompt: int) -> None:
+        """Find out before anything is promised whether the producer has what is needed."""
+        if remote.offer is None:
+            return
+        num_external = max(num_prompt - 1 - remote.local_hit, 0)
+        if num_external == 0:
+            return
+        span = span_of(num_prompt, remote.local_hit, num_external)
+        try:
+            check_remote(self._groups, remote.offer.blocks, remote.offer.firsts, span)
+            remote.refusal = None
+        except MalformedPayload as error:
+            remote.refusal = str(error)
+
+    def _advance(
+        self, request_id: str, remote: _Remote, event: RequestEvent
+    ) -> tuple[RequestAction, ...]:
+        move = REQUEST(remote.state, event)
+        remote.state = move.state
+        if move.state in REQUEST.final:
+            del self._remotes[request_id]
+        return move.actions
+
+    def _load(
+        self, request: Request, remote: _Remote, blocks: Sequence[list[int]], num_external: int
+    ) -> None:
+        offer = remote.offer
+        assert offer is not None
+        span = span_of(request.num_prompt_tokens, remote.local_hit, num_external)
+        try:
+            plan = plan_read(self._groups, blocks, offer.blocks, offer.firsts, span, self._mode)
+        except MalformedPayload as error:
+            if self._mode == "sync":
+                raise  # nobody waits for a report, and the step must not run on what is missing
+            remote.refusal = str(error)
+            self._refuse(request.request_id, remote)
+            return
+        self._orders.loads.append(
+            LoadOrder(
+                request.request_id,
+                offer.transfer_id,
+                offer.address,
+                offer.hold,
+                plan,
+                waits=self._mode == "async",
+            )
+        )
+
+    def _refuse(self, request_id: str, remote: _Remote) -> None:
+        self._orders.refused.append(request_id)
+        self._log.error("offer-refused", request=request_id, reason=remote.refusal)
+        self._release(remote)
+
+    def _release(self, remote: _Remote) -> None:
+        if remote.release is not None:
+            self._orders.releases.append(remote.release)
+
+
+def _address_in(request_id: str) -> tuple[str, int, int] | None:
+    """The producer's address, if a router has written it into the request's id."""
+    text = get_peer_zmq_from_request_id(request_id, is_producer=False)
+    if text is None:
+        return None
+    try:
+        host, handshake_port, notify_port = parse_moriio_zmq_address(text)
+    except ValueError as error:
+        raise MalformedPayload(str(error)) from None
+    return host, handshake_port, notify_port

@@ -1,0 +1,181 @@
+"""What a producer offers and a consumer takes up: ``kv_transfer_params``, checked.
+
+Everything but `EXTENSION_KEY` has upstream's names and meaning, so that either side may run
+vLLM's own MoRIIO connector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from connector.core.errors import MalformedPayload
+from connector.core.fingerprint import PROTOCOL_VERSION
+from connector.core.groups import TransferGroups
+from connector.core.pairing import first_positions
+from connector.core.payload import BlockLists, decode
+
+EXTENSION_KEY = "hybrid"
+
+
+@dataclass(frozen=True)
+class HoldId:
+    """Names one hold for ever: the producer's start, and a number within it."""
+
+    incarnation: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where rank 0 of an engine listens.
+
+    Args:
+        host: its address.
+        handshake_port: of rank 0.
+        notify_port: of rank 0.
+        tp_size: ranks; their ports follow.
+        dp_rank: data-parallel rank, which shifts the ports.
+    """
+
+    host: str
+    handshake_port: int
+    notify_port: int
+    tp_size: int
+    dp_rank: int = 0
+
+    def port_of(self, first: int, rank: int) -> int:
+        return first + self.dp_rank * self.tp_size + rank
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A producer's blocks for one request.
+
+    Args:
+        transfer_id: that both legs share.
+        address: of the producer.
+        blocks: the payload.
+        firsts: the position of the first block of each payload entry.
+        hold: None from an upstream producer, which cannot be asked about it.
+    """
+
+    transfer_id: str
+    address: Address
+    blocks: BlockLists
+    firsts: tuple[int, ...]
+    hold: HoldId | None
+
+
+def parse_offer(
+    params: Mapping[str, Any],
+    groups: TransferGroups,
+    *,
+    num_prompt: int,
+    tp_size: int,
+    embedded: tuple[str, int, int] | None = None,
+) -> Offer:
+    """Check the parameters of a decode leg.
+
+    Args:
+        params: as the router passed them on.
+        groups: ours.
+        num_prompt: tokens of the prompt here.
+        tp_size: ours, which an unknown size of the producer is taken for.
+        embedded: host, handshake and notify port, if the request's id holds them.
+
+    Raises:
+        MalformedPayload: naming the key.
+    """
+    extension = _extension(params)
+    address = parse_address(params, tp_size=tp_size, embedded=embedded)
+    blocks = decode(groups, params.get("remote_block_ids"))
+    firsts: Sequence[int] = first_positions(groups, blocks, num_prompt)
+    hold = None
+    if extension is not None:
+        hold = HoldId(_text(extension, "incarnation"), _number(extension, "hold", 0))
+        firsts = _firsts(extension, len(groups))
+    if groups.has_state and address.tp_size != tp_size:
+        raise MalformedPayload(
+            f"tp_size is {address.tp_size} on the producer and {tp_size} here; recurrent state can "
+            "only be transferred between equal sizes"
+        )
+    return Offer(_text(params, "transfer_id"), address, blocks, tuple(firsts), hold)
+
+
+def parse_address(
+    params: Mapping[str, Any], *, tp_size: int, embedded: tuple[str, int, int] | None = None
+) -> Address:
+    """Where the producer of ``params`` listens; enough to release it.
+
+    Raises:
+        MalformedPayload: naming the key.
+    """
+    if embedded is None:
+        embedded = (
+            _text(params, "remote_host"),
+            _number(params, "remote_handshake_port", 1, 65535),
+            _number(params, "remote_notify_port", 1, 65535),
+        )
+    host, handshake_port, notify_port = embedded
+    size = params.get("remote_tp_size") or params.get("tp_size") or tp_size
+    return Address(
+        host,
+        handshake_port,
+        notify_port,
+        tp_size=_number({"tp_size": size}, "tp_size", 1),
+        dp_rank=_number({"remote_dp_rank": 0, **params}, "remote_dp_rank", 0),
+    )
+
+
+def make_extension(hold: HoldId, firsts: Sequence[int], hold_s: float) -> dict[str, Any]:
+    """What this connector adds to the parameters, under `EXTENSION_KEY`."""
+    return {
+        "version": PROTOCOL_VERSION,
+        "incarnation": hold.incarnation,
+        "hold": hold.number,
+        "first_positions": list(firsts),
+        "lease_s": hold_s,
+    }
+
+
+def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    extension = params.get(EXTENSION_KEY)
+    if extension is None:
+        return None
+    if not isinstance(extension, Mapping):
+        raise MalformedPayload(f"{EXTENSION_KEY} is {extension!r}; expected a mapping")
+    version = extension.get("version")
+    if version != PROTOCOL_VERSION:
+        raise MalformedPayload(
+            f"{EXTENSION_KEY}.version is {version!r}; this connector speaks {PROTOCOL_VERSION}"
+        )
+    return extension
+
+
+def _firsts(extension: Mapping[str, Any], num_groups: int) -> list[int]:
+    firsts = extension.get("first_positions")
+    if not isinstance(firsts, list | tuple) or len(firsts) != num_groups:
+        raise MalformedPayload(f"first_positions is {firsts!r}; expected {num_groups} numbers")
+    return [_number({"first_positions": first}, "first_positions", 0) for first in firsts]
+
+
+def _text(params: Mapping[str, Any], key: str) -> str:
+    value = params.get(key)
+    if not isinstance(value, str) or not value:
+        raise MalformedPayload(f"{key} is {value!r}; expected a text")
+    return value
+
+
+def _number(params: Mapping[str, Any], key: str, low: int, high: int | None = None) -> int:
+    value = params.get(key)
+    try:
+        number = int(value) if isinstance(value, int | str) else None
+    except ValueError:
+        number = None
+    if number is None or isinstance(value, bool) or number < low:
+        raise MalformedPayload(f"{key} is {value!r}; expected a number from {low} on")
+    if high is not None and number > high:
+        raise MalformedPayload(f"{key} is {value!r}; expected a number up to {high}")
+    return number

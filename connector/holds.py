@@ -1,0 +1,118 @@
+"""What one producer rank knows of its holds: answers readers, and reports each hold's end once.
+
+Used by two threads: the scheduler's orders arrive in the worker's, readers' messages in the
+listener's.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from connector.core.hold import RANK_HOLD, HoldAction, HoldEvent, HoldState
+from connector.core.offer import HoldId
+from connector.core.ranks import readers_of
+from connector.core.releases import ReleaseCount
+from connector.metadata import ExpectedHold, StepOrders
+
+
+@dataclass
+class _Hold:
+    expected: ExpectedHold
+    state: HoldState = HoldState.EXPECTED
+    releases: ReleaseCount = field(default_factory=ReleaseCount)
+
+
+class HoldBook:
+    """All holds of one rank.
+
+    Args:
+        tp_size: of this engine.
+    """
+
+    def __init__(self, tp_size: int) -> None:
+        self._tp_size = tp_size
+        self._lock = threading.Lock()
+        self._incarnation = ""
+        self._by_request: dict[str, _Hold] = {}
+        self._by_number: dict[int, _Hold] = {}
+        self._sent: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._by_request)
+
+    @property
+    def incarnation(self) -> str:
+        """Of the scheduler; empty until its first orders."""
+        return self._incarnation
+
+    def take_orders(self, orders: StepOrders) -> None:
+        with self._lock:
+            self._incarnation = orders.incarnation
+            for expected in orders.expected:
+                hold = _Hold(expected)
+                self._by_request[expected.request_id] = hold
+                self._by_number[expected.number] = hold
+            self._tell(orders.offered, HoldEvent.OFFERED)
+            self._tell(orders.revoked, HoldEvent.REVOKED)
+            self._tell(orders.dropped, HoldEvent.DROPPED)
+
+    def is_held(self, hold_id: HoldId) -> bool:
+        """Whether the blocks of a hold are held now."""
+        with self._lock:
+            hold = self._by_number.get(hold_id.number)
+            if hold is None or hold_id.incarnation != self._incarnation:
+                return False
+            return HoldAction.SAY_HELD in self._advance(hold, HoldEvent.ASKED)
+
+    def release(
+        self, transfer_id: str, hold_id: HoldId | None, reader: int | None, consumer_size: int
+    ) -> bool:
+        """A reader is done; False if that concerns no hold of this rank.
+
+        Args:
+            transfer_id: names the hold if nothing better does.
+            hold_id: from a reader that knows it.
+            reader: the consumer's rank, from such a reader.
+            consumer_size: ranks of the consumer.
+        """
+        with self._lock:
+            hold = self._find(transfer_id, hold_id)
+            if hold is None:
+                return False
+            num_readers = readers_of(self._tp_size, consumer_size)
+            if hold.releases.add(reader, num_readers=num_readers):
+                self._advance(hold, HoldEvent.RELEASED)
+            return True
+
+    def take_sent(self) -> set[str]:
+        """Requests whose holds have ended since the last call."""
+        with self._lock:
+            sent, self._sent = self._sent, []
+            return set(sent)
+
+    # ---------------------------------------------------------------- internal
+
+    def _find(self, transfer_id: str, hold_id: HoldId | None) -> _Hold | None:
+        if hold_id is not None:
+            known = hold_id.incarnation == self._incarnation
+            return self._by_number.get(hold_id.number) if known else None
+        same = (h for h in self._by_number.values() if h.expected.transfer_id == transfer_id)
+        return next(same, None)
+
+    def _tell(self, request_ids: Iterable[str], event: HoldEvent) -> None:
+        for request_id in request_ids:
+            hold = self._by_request.get(request_id)
+            if hold is not None:  # a revocation may cross the release that ended the hold
+                self._advance(hold, event)
+
+    def _advance(self, hold: _Hold, event: HoldEvent) -> tuple[HoldAction, ...]:
+        move = RANK_HOLD(hold.state, event)
+        hold.state = move.state
+        if HoldAction.REPORT_SENT in move.actions:
+            self._sent.append(hold.expected.request_id)
+        if move.state in RANK_HOLD.final:
+            del self._by_request[hold.expected.request_id]
+            del self._by_number[hold.expected.number]
+        return move.actions

@@ -1,0 +1,77 @@
+"""What the scheduler half tells the worker half in each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+
+from connector.core.offer import Address, HoldId
+from connector.core.pairing import Plan
+
+
+@dataclass(frozen=True)
+class LoadOrder:
+    """Read one request's blocks.
+
+    Args:
+        request_id: vLLM's.
+        transfer_id: that both legs share.
+        address: of the producer.
+        hold: the producer's; None if it cannot be asked about it.
+        plan: which block goes where.
+        waits: whether vLLM waits for a report; otherwise the step waits for the load.
+    """
+
+    request_id: str
+    transfer_id: str
+    address: Address
+    hold: HoldId | None
+    plan: Plan
+    waits: bool
+
+
+@dataclass(frozen=True)
+class ReleaseOrder:
+    """Tell a producer that nothing (more) will be read."""
+
+    transfer_id: str
+    address: Address
+    hold: HoldId | None
+
+
+@dataclass(frozen=True)
+class ExpectedHold:
+    """A request of the producer whose blocks will be handed over when it ends."""
+
+    request_id: str
+    transfer_id: str
+    number: int
+
+
+@dataclass
+class StepOrders(KVConnectorMetadata):
+    """Everything for one step; a producer fills one half of it and a consumer the other.
+
+    Args:
+        incarnation: of the producer's scheduler, which its ranks tell to peers.
+        expected: holds that may be asked about from now on.
+        offered: request ids whose blocks are handed over.
+        revoked: request ids whose blocks are not held any longer.
+        dropped: request ids that ended without handing anything over.
+        settles: whether a hand-off may end with this step, so that the device has to be quiescent
+            before its output is used.
+        loads: to start.
+        refused: request ids of loads that cannot even start.
+        releases: to send.
+    """
+
+    incarnation: str = ""
+    expected: list[ExpectedHold] = field(default_factory=list)
+    offered: list[str] = field(default_factory=list)
+    revoked: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    settles: bool = False
+    loads: list[LoadOrder] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    releases: list[ReleaseOrder] = field(default_factory=list)

@@ -1,0 +1,235 @@
+"""A producer rank as a consumer rank sees it: its handshake, its memory, and questions to it.
+
+Used by the loader's thread alone. Nothing here waits: the loader calls again and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import zmq
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_layout import HeadLayout
+from vllm.utils.network_utils import make_zmq_path
+
+from connector import wire
+from connector.core.errors import MalformedPayload, PeerMismatch
+from connector.core.offer import HoldId
+from connector.core.pairing import Plan
+from connector.memory import CacheMemory
+from connector.transport import Transport, unpack_memory
+
+CheckWelcome = Callable[[str, wire.Welcome], None]
+"""Raises PeerMismatch if the caches of the named peer are not like ours."""
+
+
+@dataclass
+class Batch:
+    """Reads that go through one session."""
+
+    session: Any
+    ours: list[int]
+    theirs: list[int]
+    sizes: list[int]
+
+
+class Peer:
+    """One producer rank.
+
+    Args:
+        context: for sockets.
+        host: of the rank.
+        port: its handshake port.
+        transport: ours.
+        memory: ours.
+        local: our registered memories: the only one, or one for each layer.
+        check: refuses a peer.
+        control_timeout_s: for one answer.
+    """
+
+    def __init__(
+        self,
+        context: zmq.Context[Any],
+        host: str,
+        port: int,
+        transport: Transport,
+        memory: CacheMemory,
+        local: dict[str, tuple[Any, int]],
+        check: CheckWelcome,
+        control_timeout_s: float,
+    ) -> None:
+        self.name = f"{host}:{port}"
+        self._context = context
+        self._path = make_zmq_path("tcp", host, port)
+        self._transport = transport
+        self._memory = memory
+        self._local = local
+        self._check = check
+        self._control_timeout_s = control_timeout_s
+        self._handshake: zmq.Socket[bytes] | None = None
+        self._frames: list[bytes] = []
+        self._again_at = 0.0
+        self._questions: zmq.Socket[bytes] | None = None
+        self.answers: dict[int, bool] = {}
+        self.welcome: wire.Welcome | None = None
+        self._remote: dict[str, tuple[Any, int]] = {}
+        self._sessions: dict[tuple[int, int], Any] = {}
+
+    # --------------------------------------------------------------- handshake
+
+    def connect(self, now: float, incarnation: str | None) -> bool:
+        """Go on with the handshake; True when the peer is ready to be read from.
+
+        Args:
+            now: monotonic, in seconds.
+            incarnation: that the peer must have, as far as the offer tells.
+
+        Raises:
+            ConnectorError: it cannot be read from.
+        """
+        welcome = self.welcome
+        if welcome is not None and incarnation in (None, welcome.incarnation):
+            return True
+        if welcome is not None:
+            self.forget()
+        if self._handshake is None or now >= self._again_at:
+            self._say_hello(now)
+        self._receive()
+        if len(self._frames) < 2:
+            return False
+        frames, self._frames = self._frames, []
+        self._close_handshake()
+        welcome = wire.decode_welcome(frames[0], frames[1])
+        if incarnation not in (None, welcome.incarnation):
+            raise PeerMismatch(
+                f"{self.name} is not the engine that made the offer: it has started again"
+            )
+        self._check(self.name, welcome)
+        self._take_in(welcome)
+        self.welcome = welcome
+        return True
+
+    def forget(self) -> None:
+        """Shake hands again before the next read."""
+        self.welcome = None
+        self._remote.clear()
+        self._sessions.clear()
+        self._close_handshake()
+
+    def _say_hello(self, now: float) -> None:
+        """On a socket of its own, so that late answers to earlier attempts are not mixed in."""
+        self._close_handshake()
+        self._handshake = self._context.socket(zmq.DEALER)
+        self._handshake.setsockopt(zmq.LINGER, 0)
+        self._handshake.connect(self._path)
+        self._handshake.send(wire.GET_META, zmq.NOBLOCK)
+        self._again_at = now + self._control_timeout_s
+
+    def _receive(self) -> None:
+        assert self._handshake is not None
+        while len(self._frames) < 2:
+            try:
+                frames = self._handshake.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._frames.append(frames[-1])
+
+    def _close_handshake(self) -> None:
+        self._frames.clear()
+        if self._handshake is not None:
+            self._handshake.close()
+            self._handshake = None
+
+    def _take_in(self, welcome: wire.Welcome) -> None:
+        """Where each layer begins in the peer's registered memory."""
+        self._transport.add_peer(welcome.metadata.agent_metadata)
+        addresses = iter(welcome.metadata.kv_caches_base_addr)
+        memories: dict[bytes, Any] = {}
+        for layer in self._memory.layers:
+            packed = welcome.descriptors.get(layer.name, [])
+            if len(packed) != len(layer.regions):
+                raise PeerMismatch(
+                    f"{self.name} has {len(packed)} memory regions for {layer.name}, here it has "
+                    f"{len(layer.regions)}"
+                )
+            first = packed[0]
+            if first not in memories:
+                memories[first] = unpack_memory(first)
+            address = next(addresses, None)
+            if address is None:
+                raise MalformedPayload(f"{self.name} advertises too few addresses")
+            self._remote[layer.name] = (memories[first], address - memories[first].data)
+            for _ in layer.regions[1:]:
+                next(addresses, None)
+
+    # ------------------------------------------------------------------ reading
+
+    def batches(self, plan: Plan) -> list[Batch]:
+        """The reads of ``plan``, one batch a session.
+
+        Raises:
+            ConnectorError: a session cannot be opened.
+            ValueError: a block id is outside a pool.
+        """
+        welcome = self.welcome
+        assert welcome is not None
+        batches: dict[tuple[int, int], Batch] = {}
+        for layer in self._memory.layers:
+            pairs = plan.pairs[layer.payload_index]
+            if not pairs:
+                continue
+            wire_layout = welcome.metadata.kv_head_layouts.get(layer.name)
+            ours, theirs, sizes = self._memory.read_offsets(
+                layer,
+                [mine for mine, _ in pairs],
+                [other for _, other in pairs],
+                welcome.metadata.num_blocks,
+                None if wire_layout is None else HeadLayout.from_wire(wire_layout),
+            )
+            (local, local_base), (remote, remote_base) = (
+                self._local[layer.name],
+                self._remote[layer.name],
+            )
+            key = (local.id, remote.id)
+            if key not in self._sessions:
+                self._sessions[key] = self._transport.open_session(local, remote)
+            batch = batches.setdefault(key, Batch(self._sessions[key], [], [], []))
+            batch.ours += [local_base + offset for offset in ours]
+            batch.theirs += [remote_base + offset for offset in theirs]
+            batch.sizes += sizes
+        return list(batches.values())
+
+    # ---------------------------------------------------------------- questions
+
+    def ask(self, hold: HoldId, number: int) -> None:
+        """Ask whether ``hold`` is held; the answer appears in ``answers`` under ``number``."""
+        if self._questions is None:
+            self._questions = self._context.socket(zmq.DEALER)
+            self._questions.setsockopt(zmq.LINGER, 0)
+            self._questions.connect(self._path)
+        try:
+            self._questions.send(wire.encode_question(hold, number), zmq.NOBLOCK)
+        except zmq.Again:
+            pass  # asked again later
+
+    def receive_answers(self) -> None:
+        """Raises ConnectorError if something else arrives."""
+        while self._questions is not None:
+            try:
+                frames = self._questions.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            number, is_held = wire.decode_answer(frames[-1])
+            self.answers[number] = is_held
+
+    @property
+    def sockets(self) -> list[zmq.Socket[bytes]]:
+        """What an answer may arrive on."""
+        return [s for s in (self._handshake, self._questions) if s is not None]
+
+    def close(self) -> None:
+        self.forget()
+        if self._questions is not None:
+            self._questions.close()
+            self._questions = None

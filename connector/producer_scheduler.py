@@ -1,0 +1,174 @@
+"""The scheduler half of a producer: hands over blocks, and decides how long they are held."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.outputs import KVConnectorOutput
+from vllm.v1.request import Request, RequestStatus
+
+from connector.core.groups import TransferGroups
+from connector.core.hold import LEASE, LeaseAction, LeaseEvent, LeaseState
+from connector.core.offer import EXTENSION_KEY, HoldId, make_extension
+from connector.core.pairing import first_positions
+from connector.core.payload import encode, pad_dropped_token
+from connector.logs import log
+from connector.metadata import ExpectedHold, StepOrders
+
+_TRUNCATED = "_p_side_truncated"  # upstream's mark, so that either connector does it once
+_HANDED_OVER = (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
+
+
+@dataclass
+class _Lease:
+    state: LeaseState
+    deadline: float
+    transfer_id: str
+
+
+class ProducerScheduler:
+    """Producer, scheduler half.
+
+    Args:
+        groups: the model's.
+        hold_timeout_s: how long blocks are held that nobody releases.
+        address_params: the part of the transfer parameters that is the same for all requests.
+    """
+
+    def __init__(
+        self, groups: TransferGroups, hold_timeout_s: float, address_params: dict[str, Any]
+    ) -> None:
+        self.incarnation = uuid.uuid4().hex
+        self._groups = groups
+        self._hold_timeout_s = hold_timeout_s
+        self._address_params = address_params
+        self._num_holds = 0
+        self._expected: dict[str, ExpectedHold] = {}
+        self._leases: dict[str, _Lease] = {}
+        self._orders = self._new_orders()
+        self._log = log.bind(role="producer", half="scheduler", incarnation=self.incarnation)
+
+    # ------------------------------------------------------------- vLLM's hooks
+
+    def on_new_request(self, request: Request) -> None:
+        """Drop the last prompt token, before vLLM looks for the prompt in its cache.
+
+        The consumer computes that token. A state cannot be taken back by one token, and a sliding
+        window would have given up the block that the consumer's last token still sees.
+        """
+        params = request.kv_transfer_params
+        if not params or not params.get("do_remote_decode") or params.get(_TRUNCATED):
+            return
+        if not self._groups.producer_drops_last_token or request.num_prompt_tokens <= 1:
+            return
+        if request.prompt_token_ids is not None:
+            request.prompt_token_ids.pop()
+        elif request.prompt_embeds is not None:
+            request.prompt_embeds = request.prompt_embeds[:-1]
+        else:
+            return
+        request._all_token_ids.pop()
+        request.num_prompt_tokens -= 1
+        request.max_tokens = 1
+        params[_TRUNCATED] = True
+
+    def update_state_after_alloc(self, request: Request) -> None:
+        """Let the ranks know of the hold before anybody can ask about it."""
+        params = request.kv_transfer_params
+        if not params or not params.get("do_remote_decode"):
+            return
+        if request.request_id in self._expected:
+            return  # resumed after a preemption
+        transfer_id = params.setdefault("transfer_id", f"sidecar-{request.request_id}")
+        self._num_holds += 1
+        expected = ExpectedHold(request.request_id, transfer_id, self._num_holds)
+        self._expected[request.request_id] = expected
+        self._orders.expected.append(expected)
+
+    def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
+        """What the ranks have to know in this step; lets go of holds whose time is over."""
+        now = time.monotonic()
+        for request_id, lease in self._leases.items():
+            if lease.state is LeaseState.HOLDING and now >= lease.deadline:
+                self._advance(request_id, lease, LeaseEvent.EXPIRED)
+        orders, self._orders = self._orders, self._new_orders()
+        orders.settles = any(
+            request_id in self._expected for request_id in scheduler_output.num_scheduled_tokens
+        )
+        return orders
+
+    def request_finished(
+        self, request: Request, blocks: Sequence[list[int]]
+    ) -> tuple[bool, dict[str, Any] | None]:
+        """Hand over the blocks of a request that has ended in good order.
+
+        Args:
+            request: that has ended.
+            blocks: one list for each transferred group, in transfer order.
+        """
+        expected = self._expected.pop(request.request_id, None)
+        if expected is None:
+            return False, None
+        payload = encode(self._groups, blocks)
+        if request.status not in _HANDED_OVER or not any(payload):
+            self._orders.dropped.append(request.request_id)
+            return False, None
+        self._orders.offered.append(request.request_id)
+        self._leases[request.request_id] = _Lease(
+            LeaseState.HOLDING, time.monotonic() + self._hold_timeout_s, expected.transfer_id
+        )
+        return True, self._params(request, expected, payload)
+
+    def update_connector_output(self, output: KVConnectorOutput) -> None:
+        """Pass on the ends of holds, each once; a report of anything else changes nothing."""
+        if not output.finished_sending:
+            return
+        freed = set()
+        for request_id in sorted(output.finished_sending):
+            lease = self._leases.get(request_id)
+            if lease is not None:
+                self._advance(request_id, lease, LeaseEvent.SENT)
+                freed.add(request_id)
+                del self._leases[request_id]
+        output.finished_sending = freed or None
+
+    # ---------------------------------------------------------------- internal
+
+    def _new_orders(self) -> StepOrders:
+        return StepOrders(incarnation=self.incarnation)
+
+    def _advance(self, request_id: str, lease: _Lease, event: LeaseEvent) -> None:
+        move = LEASE(lease.state, event)
+        lease.state = move.state
+        if LeaseAction.REVOKE in move.actions:
+            self._orders.revoked.append(request_id)
+            self._log.warning(
+                "hold-expired",
+                request=request_id,
+                transfer=lease.transfer_id,
+                held_s=self._hold_timeout_s,
+                remedy="if a consumer was about to read them, raise defer_timeout",
+            )
+
+    def _params(
+        self, request: Request, expected: ExpectedHold, payload: list[list[int]]
+    ) -> dict[str, Any]:
+        num_prompt = request.num_prompt_tokens
+        if request.kv_transfer_params and request.kv_transfer_params.get(_TRUNCATED):
+            num_prompt += 1
+            payload = pad_dropped_token(self._groups, payload, num_prompt)
+        firsts = first_positions(self._groups, payload, num_prompt)
+        hold = HoldId(self.incarnation, expected.number)
+        return {
+            "do_remote_prefill": True,
+            "do_remote_decode": False,
+            "remote_block_ids": payload,
+            **self._address_params,
+            "transfer_id": expected.transfer_id,
+            EXTENSION_KEY: make_extension(hold, firsts, self._hold_timeout_s),
+        }

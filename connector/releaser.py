@@ -1,0 +1,61 @@
+"""Tells producer ranks that this consumer rank is done with their blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+from vllm.utils.network_utils import make_zmq_path
+
+from connector.core.errors import PeerMismatch
+from connector.core.ranks import holder_ranks
+from connector.logs import log
+from connector.metadata import ReleaseOrder
+from connector.wire import Release, encode_release
+
+
+class Releaser:
+    """Sends releases without waiting; a lost one costs the producer its hold time-out.
+
+    Args:
+        context: for sockets, one a producer rank.
+        rank: of tensor parallelism.
+        tp_size: of this engine.
+    """
+
+    def __init__(self, context: zmq.Context[Any], rank: int, tp_size: int) -> None:
+        self._context = context
+        self._rank = rank
+        self._tp_size = tp_size
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        self._log = log.bind(role="consumer", half="worker", rank=rank)
+
+    def release(self, order: ReleaseOrder) -> None:
+        """Release every producer rank that waits for this rank."""
+        address = order.address
+        message = encode_release(Release(order.transfer_id, self._tp_size, order.hold, self._rank))
+        try:
+            ranks = holder_ranks(self._rank, self._tp_size, address.tp_size)
+        except PeerMismatch as error:
+            self._log.warning("not-released", transfer=order.transfer_id, reason=str(error))
+            return
+        for rank in ranks:
+            port = address.port_of(address.notify_port, rank)
+            self._send(make_zmq_path("tcp", address.host, port), message, order)
+
+    def _send(self, path: str, message: bytes, order: ReleaseOrder) -> None:
+        if path not in self._sockets:
+            socket = self._context.socket(zmq.DEALER)
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.connect(path)
+            self._sockets[path] = socket
+        try:
+            self._sockets[path].send(message, zmq.NOBLOCK)
+        except zmq.ZMQError as error:
+            reason = str(error)
+            self._log.warning("not-released", transfer=order.transfer_id, peer=path, reason=reason)
+
+    def close(self) -> None:
+        for socket in self._sockets.values():
+            socket.close()
+        self._sockets.clear()

@@ -1,0 +1,137 @@
+"""mori.io: one engine, its registered memory, sessions with peers, and reads.
+
+This is the only module that knows the library. A read is posted as one batch for each session;
+the library merges what lies together.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import Any
+
+import torch
+from mori.io import (
+    BackendType,
+    EngineDesc,
+    IOEngine,
+    IOEngineConfig,
+    MemoryDesc,
+    PollCqMode,
+    RdmaBackendConfig,
+    XgmiBackendConfig,
+)
+from vllm.utils.network_utils import get_open_port
+
+from connector.core.config import Settings
+from connector.core.errors import ConnectorError
+
+
+class TransportError(ConnectorError):
+    """The library refused a session or a registration."""
+
+
+class ReadState(Enum):
+    """The state of some reads, taken together."""
+
+    IN_FLIGHT = auto()
+    DONE = auto()
+    FAILED = auto()
+    """All are final, and at least one failed."""
+
+
+class Transport:
+    """One rank's mori.io engine.
+
+    Args:
+        host_ip: that peers connect to.
+        name: of the rank, for the library's messages; made unique for each start, because the
+            library cannot reach a peer that comes back under a name it has known.
+        settings: of this engine.
+    """
+
+    def __init__(self, host_ip: str, name: str, settings: Settings) -> None:
+        self._engine = IOEngine(
+            f"{name}:{uuid.uuid4().hex}", IOEngineConfig(host_ip, get_open_port())
+        )
+        if settings.backend == "xgmi":
+            self._engine.create_backend(BackendType.XGMI, XgmiBackendConfig())
+        else:
+            config = RdmaBackendConfig(
+                settings.qp_per_transfer,
+                settings.post_batch_size,
+                settings.num_workers,
+                PollCqMode.POLLING,
+                enable_notification=False,  # a notification that fails poisons its transfer
+            )
+            self._engine.create_backend(BackendType.RDMA, config)
+
+    @property
+    def descriptor(self) -> bytes:
+        return bytes(self._engine.get_engine_desc().pack())
+
+    def register(self, memory: torch.Tensor) -> Any:
+        """Raises TransportError."""
+        try:
+            return self._engine.register_torch_tensor(memory)
+        except RuntimeError as error:
+            raise TransportError(f"{memory.numel()} bytes cannot be registered: {error}") from error
+
+    def add_peer(self, descriptor: bytes) -> str:
+        """Make a peer's engine known; returns its key."""
+        peer = EngineDesc.unpack(descriptor)
+        self._engine.register_remote_engine(peer)
+        return str(peer.key)
+
+    def open_session(self, ours: Any, theirs: Any) -> Any:
+        """Open a session between two memories. Holds the interpreter's lock while it connects.
+
+        Raises:
+            TransportError: the peer cannot be reached, or its memory is another.
+        """
+        try:
+            session = self._engine.create_session(ours, theirs)
+        except RuntimeError as error:
+            raise TransportError(f"no session with {theirs.engine_key}: {error}") from error
+        if session is None:
+            raise TransportError(f"no backend of mori.io reaches {theirs.engine_key}")
+        return session
+
+    def read(
+        self, session: Any, ours: Sequence[int], theirs: Sequence[int], sizes: Sequence[int]
+    ) -> Any:
+        """Post reads; returns the status that stands for all of them."""
+        uid = self._engine.allocate_transfer_uid()
+        return session.batch_read(list(ours), list(theirs), list(sizes), uid)
+
+
+def unpack_memory(descriptor: bytes) -> Any:
+    """Raises TransportError."""
+    try:
+        return MemoryDesc.unpack(descriptor)
+    except RuntimeError as error:
+        raise TransportError(f"a memory descriptor cannot be read: {error}") from error
+
+
+def is_queue_full(status: Any) -> bool:
+    """Whether the library refused a read for lack of room in its send queue."""
+    return bool(status.Failed()) and "SQ full" in (status.Message() or "")
+
+
+def state_of(statuses: Sequence[Any]) -> ReadState:
+    failed = False
+    for status in statuses:
+        if status.Failed():
+            failed = True
+        elif not status.Succeeded():
+            return ReadState.IN_FLIGHT
+    return ReadState.FAILED if failed else ReadState.DONE
+
+
+def describe_failure(statuses: Sequence[Any]) -> str:
+    """What the library says about the first failed read."""
+    for status in statuses:
+        if status.Failed():
+            return f"{status.Message()} ({status.Code()})"
+    return "no read failed"

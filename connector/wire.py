@@ -1,0 +1,210 @@
+"""Messages between engines, as bytes: upstream's, and the extensions between two of ours.
+
+Handshake port: ``get_meta_msg`` is answered with upstream's two frames, its agent metadata and
+the memory descriptors by layer. To the first we add one field that upstream does not look at; it
+tells a peer of ours that it may send questions, which upstream's listener would die of.
+
+Notify port: upstream's release. One key is added, for peers that have told that they know it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgpack
+import msgspec
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
+    MoRIIOAgentMetadata,
+    MoRIIOConstants,
+)
+
+from connector.core.errors import MalformedPayload
+from connector.core.fingerprint import PROTOCOL_VERSION, Fingerprint
+from connector.core.offer import EXTENSION_KEY, HoldId
+
+GET_META: bytes = MoRIIOConstants.GET_META_MSG
+
+MemoryDescriptors = dict[str, list[bytes]]
+"""Packed descriptors of each layer's regions."""
+
+
+class AgentMetadata(MoRIIOAgentMetadata):
+    """Upstream's handshake answer and our extension, which upstream's decoder skips."""
+
+    hybrid: dict[str, Any] = {}  # noqa: RUF012  # msgspec copies the default
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """A peer's answer to the handshake.
+
+    Args:
+        metadata: in upstream's form.
+        descriptors: of its memory.
+        incarnation: of its scheduler; None from an upstream peer.
+        fingerprint: of its caches; None from an upstream peer.
+    """
+
+    metadata: AgentMetadata
+    descriptors: MemoryDescriptors
+    incarnation: str | None
+    fingerprint: Fingerprint | None
+
+
+def encode_welcome(
+    metadata: dict[str, Any],
+    descriptors: MemoryDescriptors,
+    incarnation: str,
+    fingerprint: Fingerprint,
+) -> tuple[bytes, bytes]:
+    """The two frames that answer ``get_meta_msg``."""
+    extension = {
+        "version": PROTOCOL_VERSION,
+        "incarnation": incarnation,
+        "fingerprint": fingerprint,
+    }
+    return (
+        msgspec.msgpack.encode(AgentMetadata(**metadata, hybrid=extension)),
+        msgpack.dumps(descriptors),
+    )
+
+
+def decode_welcome(first: bytes, second: bytes) -> Welcome:
+    """Raises MalformedPayload."""
+    try:
+        metadata = msgspec.msgpack.decode(first, type=AgentMetadata)
+        descriptors = msgpack.loads(second)
+    except (msgspec.MsgspecError, ValueError, msgpack.UnpackException) as error:
+        raise MalformedPayload(f"the handshake answer cannot be decoded: {error}") from None
+    if not isinstance(descriptors, dict) or not all(
+        isinstance(regions, list) and all(isinstance(region, bytes) for region in regions)
+        for regions in descriptors.values()
+    ):
+        raise MalformedPayload("the handshake answer has no memory descriptors by layer")
+    extension = metadata.hybrid
+    if extension.get("version") != PROTOCOL_VERSION:
+        return Welcome(metadata, descriptors, None, None)
+    return Welcome(
+        metadata, descriptors, str(extension.get("incarnation")), extension.get("fingerprint")
+    )
+
+
+# ------------------------------------------------------------------- is it held?
+
+
+def encode_question(hold: HoldId, number: int) -> bytes:
+    """Ask whether ``hold`` is held; ``number`` comes back with the answer."""
+    return _pack({"ask": number, "incarnation": hold.incarnation, "hold": hold.number})
+
+
+def decode_question(message: bytes) -> tuple[HoldId, int]:
+    """Raises MalformedPayload."""
+    fields = _unpack(message)
+    try:
+        return HoldId(str(fields["incarnation"]), int(fields["hold"])), int(fields["ask"])
+    except (KeyError, TypeError, ValueError):
+        raise MalformedPayload(f"not a question: {fields!r}") from None
+
+
+def encode_answer(number: int, is_held: bool) -> bytes:
+    return _pack({"answer": number, "held": is_held})
+
+
+def decode_answer(message: bytes) -> tuple[int, bool]:
+    """Raises MalformedPayload."""
+    fields = _unpack(message)
+    number, is_held = fields.get("answer"), fields.get("held")
+    if type(number) is not int or type(is_held) is not bool:
+        raise MalformedPayload(f"not an answer: {fields!r}")
+    return number, is_held
+
+
+# ---------------------------------------------------------------------- releases
+
+
+@dataclass(frozen=True)
+class Release:
+    """A reader is done with a producer rank's blocks.
+
+    Args:
+        transfer_id: that both legs share.
+        consumer_size: ranks of the consumer.
+        hold: if the reader knows it.
+        reader: the consumer's rank, if the message tells.
+    """
+
+    transfer_id: str
+    consumer_size: int
+    hold: HoldId | None = None
+    reader: int | None = None
+
+
+def encode_release(release: Release) -> bytes:
+    """Upstream's release, with our extension if the hold is known."""
+    fields: dict[str, Any] = {
+        "type": "release",
+        "transfer_id": release.transfer_id,
+        "consumer_tp_size": release.consumer_size,
+    }
+    if release.hold is not None:
+        fields[EXTENSION_KEY] = {
+            "version": PROTOCOL_VERSION,
+            "incarnation": release.hold.incarnation,
+            "hold": release.hold.number,
+            "reader": release.reader,
+        }
+    return msgpack.dumps(fields)
+
+
+def decode_release(message: bytes) -> Release:
+    """A release in upstream's structured form, or its older one, a bare transfer id.
+
+    Raises:
+        MalformedPayload: anything else.
+    """
+    try:
+        fields = msgpack.loads(message)
+    except (ValueError, msgpack.UnpackException):
+        fields = None
+    if not isinstance(fields, dict):
+        return _bare_release(message)
+    transfer_id, size = fields.get("transfer_id"), fields.get("consumer_tp_size", 1)
+    if fields.get("type") != "release" or not isinstance(transfer_id, str):
+        raise MalformedPayload(f"not a release: {fields!r}"[:200])
+    if type(size) is not int or size < 1:
+        raise MalformedPayload(f"consumer_tp_size is {size!r}; expected a number from 1 on")
+    extension = fields.get(EXTENSION_KEY)
+    if extension is None:
+        return Release(transfer_id, size)
+    try:
+        hold = HoldId(str(extension["incarnation"]), int(extension["hold"]))
+        return Release(transfer_id, size, hold, int(extension["reader"]))
+    except (KeyError, TypeError, ValueError):
+        raise MalformedPayload(f"not a release: {fields!r}"[:200]) from None
+
+
+def _bare_release(message: bytes) -> Release:
+    try:
+        transfer_id = message.decode()
+    except UnicodeDecodeError:
+        transfer_id = ""
+    if not transfer_id or not transfer_id.isprintable():
+        raise MalformedPayload(f"not a release: {message[:80]!r}")
+    return Release(transfer_id, 1)
+
+
+def _pack(fields: dict[str, Any]) -> bytes:
+    return msgpack.dumps({"type": EXTENSION_KEY, "version": PROTOCOL_VERSION, **fields})
+
+
+def _unpack(message: bytes) -> dict[str, Any]:
+    try:
+        fields = msgpack.loads(message)
+    except (ValueError, msgpack.UnpackException) as error:
+        raise MalformedPayload(f"not msgpack: {error}") from None
+    if not isinstance(fields, dict) or fields.get("type") != EXTENSION_KEY:
+        raise MalformedPayload(f"unknown message {message[:80]!r}")
+    if fields.get("version") != PROTOCOL_VERSION:
+        raise MalformedPayload(f"version {fields.get('version')!r}; known is {PROTOCOL_VERSION}")
+    return fields

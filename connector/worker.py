@@ -1,0 +1,288 @@
+"""The worker half: one rank's memory, side channel and transfers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+import zmq
+from vllm.config import VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
+    fold_local_rank,
+    resolve_host_ip,
+)
+from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
+from vllm.v1.attention.selector import get_attn_backend
+from vllm.v1.kv_cache_interface import KVCacheConfig
+
+from connector.caches import check_peer, fingerprint_of
+from connector.core.config import Settings
+from connector.core.errors import ConnectorError
+from connector.core.fingerprint import Fingerprint
+from connector.core.groups import TransferGroups, check_transferable
+from connector.counters import Counters
+from connector.holds import HoldBook
+from connector.listener import Listener
+from connector.loader import Loader, Timeouts
+from connector.logs import log
+from connector.memory import CacheMemory
+from connector.metadata import LoadOrder, StepOrders
+from connector.peer import Peer
+from connector.releaser import Releaser
+from connector.transport import Transport
+from connector.vllm_specs import layer_specs, transfer_groups
+from connector.wire import MemoryDescriptors, encode_welcome
+
+
+class LoadFailed(ConnectorError):
+    """A synchronous load failed and only the whole step can be failed for it."""
+
+
+class Role(Protocol):
+    """What differs between a producer's rank and a consumer's."""
+
+    def take_orders(self, orders: StepOrders) -> None: ...
+
+    def results(self) -> KVConnectorTransferResults: ...
+
+    def invalid_blocks(self) -> set[int]: ...
+
+    def close(self) -> None: ...
+
+
+class Worker:
+    """One rank.
+
+    Args:
+        vllm_config: vLLM's.
+        cache_config: the worker's own.
+        settings: of this engine.
+
+    Raises:
+        UnsupportedModel: some layer cannot be transferred.
+    """
+
+    def __init__(
+        self, vllm_config: VllmConfig, cache_config: KVCacheConfig, settings: Settings
+    ) -> None:
+        self._vllm_config = vllm_config
+        self._settings = settings
+        self._specs = layer_specs(cache_config)
+        self.groups = transfer_groups(cache_config)
+        self._num_cache_groups = len(cache_config.kv_cache_groups)
+        for warning in check_transferable(self.groups, settings.drafter_groups):
+            log.warning("lesser-tested-layout", reason=warning)
+        parallel = vllm_config.parallel_config
+        self._tp_size = int(parallel.tensor_parallel_size)
+        self._rank = int(get_tensor_model_parallel_rank())
+        dp_rank = fold_local_rank(parallel.data_parallel_rank, parallel.data_parallel_size_local)
+        self._port_offset = dp_rank * self._tp_size + self._rank
+        self._host_ip = resolve_host_ip({"host_ip": settings.host_ip})
+        name = f"{settings.role}:{self._host_ip}:{settings.handshake_port}:{self._port_offset}"
+        self._transport = Transport(self._host_ip, name, settings)
+        self.counters = Counters()
+        self._role: Role | None = None
+
+    # ------------------------------------------------------------- vLLM's hooks
+
+    def register_kv_caches(self, caches: dict[str, torch.Tensor]) -> None:
+        """Register all transferred caches and open the side channel."""
+        memory = CacheMemory(caches, self._specs, self.groups.payload_index_by_layer())
+        local, descriptors = self._register(memory)
+        backend = self._backend_name()
+        fingerprint = fingerprint_of(self._vllm_config, self.groups, self._specs, memory, backend)
+        if self._settings.is_producer:
+            self._role = self._producer(memory, descriptors, fingerprint, backend)
+        else:
+            check = partial(check_peer, fingerprint, memory, backend)
+            self._role = self._consumer(memory, local, check)
+
+    def take_orders(self, orders: StepOrders) -> None:
+        """Raises LoadFailed if the step must not go on."""
+        assert self._role is not None
+        self._role.take_orders(orders)
+
+    def results(self) -> KVConnectorTransferResults:
+        assert self._role is not None
+        return self._role.results()
+
+    def invalid_blocks(self) -> set[int]:
+        return set() if self._role is None else self._role.invalid_blocks()
+
+    def close(self) -> None:
+        if self._role is not None:
+            self._role.close()
+            self._role = None
+
+    # ---------------------------------------------------------------- start-up
+
+    def _register(
+        self, memory: CacheMemory
+    ) -> tuple[dict[str, tuple[Any, int]], MemoryDescriptors]:
+        """Our memory of each layer (and where in it the layer begins), and what peers are told."""
+        whole = None if memory.backing is None else self._transport.register(memory.backing)
+        local: dict[str, tuple[Any, int]] = {}
+        descriptors: MemoryDescriptors = {}
+        for layer in memory.layers:
+            if whole is not None and not layer.is_state:
+                registered = [whole]
+            else:
+                registered = [self._transport.register(region) for region in layer.regions]
+            start = layer.regions[0].data_ptr()
+            mine = registered[0] if whole is None else whole
+            local[layer.name] = (mine, start - mine.data)
+            descriptors[layer.name] = [region.pack() for region in registered]
+        return local, descriptors
+
+    def _backend_name(self) -> str:
+        model = self._vllm_config.model_config
+        backend = get_attn_backend(
+            model.get_head_size(),
+            model.dtype,
+            self._vllm_config.cache_config.cache_dtype,
+            use_mla=model.use_mla,
+        )
+        return str(backend.get_name())
+
+    def _producer(
+        self,
+        memory: CacheMemory,
+        descriptors: MemoryDescriptors,
+        fingerprint: Fingerprint,
+        backend: str,
+    ) -> Role:
+        holds = HoldBook(self._tp_size)
+        attention = [layer for layer in memory.layers if not layer.is_state]
+        metadata = {
+            "engine_id": f"{self._host_ip}:{self._settings.handshake_port}",
+            "agent_metadata": self._transport.descriptor,
+            "kv_caches_base_addr": memory.base_addresses,
+            "num_blocks": memory.num_blocks,
+            "block_len": max(layer.spec.page_size_bytes for layer in attention),
+            "attn_backend_name": backend,
+            "kv_head_layouts": {
+                layer.name: layer.head_layout.to_wire()
+                for layer in attention
+                if layer.head_layout is not None
+            },
+            "attention_block_sizes": {layer.name: layer.spec.block_size for layer in attention},
+        }
+        listener = Listener(
+            self._settings.handshake_port + self._port_offset,
+            self._settings.notify_port + self._port_offset,
+            holds,
+            lambda: encode_welcome(metadata, descriptors, holds.incarnation, fingerprint),
+            self.counters,
+        )
+        return ProducerRank(holds, listener)
+
+    def _consumer(self, memory: CacheMemory, local: dict[str, tuple[Any, int]], check: Any) -> Role:
+        settings = self._settings
+        context: zmq.Context[Any] = zmq.Context()
+
+        def make_peer(host: str, port: int) -> Peer:
+            timeout = settings.control_timeout_s
+            return Peer(context, host, port, self._transport, memory, local, check, timeout)
+
+        loader = Loader(
+            self._transport,
+            make_peer,
+            Releaser(context, self._rank, self._tp_size),
+            self._rank,
+            self._tp_size,
+            Timeouts(
+                settings.transfer_timeout_s, settings.fence_timeout_s, settings.control_timeout_s
+            ),
+            self.counters,
+            requires_safe_reads=settings.require_safe_reads,
+        )
+        return ConsumerRank(loader, self.groups, settings, self._num_cache_groups)
+
+
+class ProducerRank:
+    """A producer's rank: passes the scheduler's orders on, and reports ended holds."""
+
+    def __init__(self, holds: HoldBook, listener: Listener) -> None:
+        self._holds = holds
+        self._listener = listener
+
+    def take_orders(self, orders: StepOrders) -> None:
+        self._holds.take_orders(orders)
+
+    def results(self) -> KVConnectorTransferResults:
+        return KVConnectorTransferResults(self._holds.take_sent(), set(), set())
+
+    def invalid_blocks(self) -> set[int]:
+        return set()
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+class ConsumerRank:
+    """A consumer's rank: starts loads, waits for those that the step waits for."""
+
+    def __init__(
+        self, loader: Loader, groups: TransferGroups, settings: Settings, num_cache_groups: int
+    ) -> None:
+        self._loader = loader
+        self._groups = groups
+        self._settings = settings
+        self._has_one_group = num_cache_groups == 1
+        self._refused: set[str] = set()
+        self._invalid: set[int] = set()
+
+    def take_orders(self, orders: StepOrders) -> None:
+        """Raises LoadFailed if a load that the step waits for failed."""
+        for release in orders.releases:
+            self._loader.release(release)
+        self._refused.update(orders.refused)
+        awaited = [order for order in orders.loads if not order.waits]
+        if awaited:
+            self._run_in_step(awaited)
+        for order in orders.loads:
+            if order.waits:
+                self._loader.start(order, _device_progress())
+
+    def results(self) -> KVConnectorTransferResults:
+        ended, failed = self._loader.take_results()
+        refused, self._refused = self._refused, set()
+        return KVConnectorTransferResults(set(), ended | refused, failed | refused)
+
+    def invalid_blocks(self) -> set[int]:
+        invalid, self._invalid = self._invalid, set()
+        return invalid
+
+    def close(self) -> None:
+        self._loader.close()
+
+    def _run_in_step(self, orders: list[LoadOrder]) -> None:
+        """Load while the step waits, so that its forward pass finds the bytes in place."""
+        if self._groups.has_state:
+            # vLLM's copies of states are queued already and must not overwrite what arrives.
+            torch.cuda.current_stream().synchronize()
+        for order in orders:
+            self._loader.start(order, lambda: True)
+        names = [order.request_id for order in orders]
+        loaded, failed = self._loader.wait(names, self._settings.transfer_timeout_s + 1)
+        bad = [order for order in orders if order.request_id not in loaded]
+        if bad and (not self._has_one_group or any(o.request_id not in failed for o in bad)):
+            raise LoadFailed(
+                f"the synchronous load of {', '.join(order.request_id for order in bad)} failed; "
+                "vLLM can fail a single request only if load_mode is async"
+            )
+        for order in bad:
+            self._invalid |= order.plan.destinations
+
+
+def _device_progress() -> Callable[[], bool]:
+    """Tells when all that is queued on the device now is done.
+
+    A read does not wait for the device, and a block's former owner may still be written to.
+    """
+    event = torch.cuda.Event()
+    event.record()
+    return lambda: bool(event.query())
