@@ -6,6 +6,7 @@ Used by the loader's thread alone. Nothing here waits: the loader calls again an
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -208,10 +209,8 @@ class Peer:
             self._questions = self._context.socket(zmq.DEALER)
             self._questions.setsockopt(zmq.LINGER, 0)
             self._questions.connect(self._path)
-        try:
+        with suppress(zmq.Again):  # then it is asked again later
             self._questions.send(wire.encode_question(hold, number), zmq.NOBLOCK)
-        except zmq.Again:
-            pass  # asked again later
 
     def receive_answers(self) -> None:
         """Raises ConnectorError if something else arrives."""

@@ -99,7 +99,7 @@ def _is_ring(spec: Any) -> bool:
     if not isinstance(spec, SlidingWindowSpec):
         return bool(blocks_per_request(None, 1 << 30) == 1)
     # Other builds have the ring as a sliding window as wide as its only block.
-    return spec.sliding_window <= spec.block_size
+    return bool(spec.sliding_window <= spec.block_size)
 
 
 def _window(group: KVCacheGroupSpec, layers: tuple[str, ...]) -> int:

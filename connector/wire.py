@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import msgpack
 import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
     MoRIIOAgentMetadata,
@@ -66,7 +65,7 @@ def encode_welcome(
     }
     return (
         msgspec.msgpack.encode(AgentMetadata(**metadata, hybrid=extension)),
-        msgpack.dumps(descriptors),
+        msgspec.msgpack.encode(descriptors),
     )
 
 
@@ -74,8 +73,8 @@ def decode_welcome(first: bytes, second: bytes) -> Welcome:
     """Raises MalformedPayload."""
     try:
         metadata = msgspec.msgpack.decode(first, type=AgentMetadata)
-        descriptors = msgpack.loads(second)
-    except (msgspec.MsgspecError, ValueError, msgpack.UnpackException) as error:
+        descriptors = msgspec.msgpack.decode(second)
+    except msgspec.MsgspecError as error:
         raise MalformedPayload(f"the handshake answer cannot be decoded: {error}") from None
     if not isinstance(descriptors, dict) or not all(
         isinstance(regions, list) and all(isinstance(region, bytes) for region in regions)
@@ -154,7 +153,7 @@ def encode_release(release: Release) -> bytes:
             "hold": release.hold.number,
             "reader": release.reader,
         }
-    return msgpack.dumps(fields)
+    return msgspec.msgpack.encode(fields)
 
 
 def decode_release(message: bytes) -> Release:
@@ -164,8 +163,8 @@ def decode_release(message: bytes) -> Release:
         MalformedPayload: anything else.
     """
     try:
-        fields = msgpack.loads(message)
-    except (ValueError, msgpack.UnpackException):
+        fields = msgspec.msgpack.decode(message)
+    except msgspec.MsgspecError:
         fields = None
     if not isinstance(fields, dict):
         return _bare_release(message)
@@ -195,13 +194,13 @@ def _bare_release(message: bytes) -> Release:
 
 
 def _pack(fields: dict[str, Any]) -> bytes:
-    return msgpack.dumps({"type": EXTENSION_KEY, "version": PROTOCOL_VERSION, **fields})
+    return msgspec.msgpack.encode({"type": EXTENSION_KEY, "version": PROTOCOL_VERSION, **fields})
 
 
 def _unpack(message: bytes) -> dict[str, Any]:
     try:
-        fields = msgpack.loads(message)
-    except (ValueError, msgpack.UnpackException) as error:
+        fields = msgspec.msgpack.decode(message)
+    except msgspec.MsgspecError as error:
         raise MalformedPayload(f"not msgpack: {error}") from None
     if not isinstance(fields, dict) or fields.get("type") != EXTENSION_KEY:
         raise MalformedPayload(f"unknown message {message[:80]!r}")

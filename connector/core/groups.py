@@ -171,8 +171,8 @@ def _check_states(groups: Sequence[Group]) -> None:
         assert state is not None
         if len(state.shapes) != 2 or len(state.dtypes) != 2:
             raise UnsupportedModel(
-                f"{group.name} has {len(state.shapes)} states of {len(state.dtypes)} types; exactly "
-                "two are supported, the convolution's inputs and the recurrence"
+                f"{group.name} has {len(state.shapes)} states of {len(state.dtypes)} types; "
+                "exactly two are supported, the convolution's inputs and the recurrence"
             )
         first = groups[0].state
         assert first is not None

@@ -40,6 +40,13 @@ class Setup:
     settings: Settings = field(default_factory=dict)
     serves: Callable[[ModelPreset], bool] = lambda preset: True
     """Whether it serves the model; engines with the others refuse to start."""
+    brief: tuple[str, ...] | None = None
+    """Variants that are part of ``make test``; the others are left to the soak runs. None: all."""
+    only: tuple[str, ...] | None = None
+    """Variants that the setup is run with. None: all."""
+
+    def runs(self, variant: Variant) -> bool:
+        return self.only is None or variant.name in self.only
 
 
 @dataclass(frozen=True)
@@ -69,7 +76,9 @@ class Case:
 
     @property
     def is_long(self) -> bool:
-        return self.setup.name in self.variant.soak
+        brief = self.setup.brief
+        is_left_out = brief is not None and self.variant.name not in brief
+        return is_left_out or self.setup.name in self.variant.soak
 
     def scenario(self) -> Scenario:
         plain = Scenario(model=self.preset.name, workload=self.variant.workload(self.preset))
@@ -179,10 +188,37 @@ def scarce(preset: ModelPreset) -> int:
 
 # -------------------------------------------------------------------- tables
 
+
+def _hybrid(load_mode: str) -> Settings:
+    """Holds are short, so that abandoned hand-offs end within the quiet phase, and what was held
+    for too long is computed again."""
+    return {
+        "connector": "hybrid",
+        "extra_config": f"{{load_mode: {load_mode}, defer_timeout: 3}}",
+        "kv_load_failure_policy": "recompute",
+    }
+
+
+# Where blocks and states go, which depends on when a load takes place.
+_POSITIONS = ("scarce-blocks", "edges", "whole-blocks-while-decoding", "conversations")
+_ASYNC_BRIEF = (
+    *_POSITIONS,
+    "single-process-asynchronous",
+    "multi-process-asynchronous",
+    "two-ranks",
+    "perturbed",
+    "aborts",
+    "retried-with-the-same-id",
+    "held",
+)
+
 SETUPS = (
     Setup("colocated", colocated=True),
     Setup("reference", settings={"connector": "reference"}),
     Setup("moriio-read", settings={"connector": "moriio"}, serves=lambda p: not has_rings(p)),
+    Setup("hybrid-async", settings=_hybrid("async"), brief=_ASYNC_BRIEF),
+    # A load that fails ends the engine in this mode, so only what does not make one fail is run.
+    Setup("hybrid-sync", settings=_hybrid("sync"), only=_POSITIONS),
 )
 
 PHASES = ("queued_at_p", "prefill", "handoff", "queued_at_d", "allocated", "decode")
@@ -242,7 +278,7 @@ VARIANTS = (
 def cases() -> Iterator[Case]:
     """Everything the suite runs."""
     for preset, setup, variant in itertools.product(PRESETS.values(), SETUPS, VARIANTS):
-        if setup.serves(preset):
+        if setup.serves(preset) and setup.runs(variant):
             yield Case(preset, setup, variant)
 
 

@@ -9,8 +9,16 @@ from typing import Any
 import pytest
 from protocol_model import Broken, Kind, Limits, explore
 
-from connector.core.hold import LEASE, RANK_HOLD, HoldAction, HoldEvent, HoldState
-from connector.core.hold import LeaseAction, LeaseEvent, LeaseState
+from connector.core.hold import (
+    LEASE,
+    RANK_HOLD,
+    HoldAction,
+    HoldEvent,
+    HoldState,
+    LeaseAction,
+    LeaseEvent,
+    LeaseState,
+)
 from connector.core.load import LOAD, LoadAction, LoadEvent, LoadState
 from connector.core.request import REQUEST, RequestEvent, RequestState
 from connector.core.tables import Move, Table
