@@ -2,7 +2,7 @@
 
 ``scenario.yaml`` is the whole scenario, ``events.jsonl`` the event log, and ``artifact.json``
 says what came of it and on which software. Nothing is overwritten unless asked for, and a
-directory that was edited is told from one that is as it was written.
+directory that was edited is told from one that is as it was written, file by file.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import msgspec
 from sim.errors import UsageError
 from sim.identity import versions
 from sim.oracles import Violation
-from sim.outcome import RunResult
+from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario, dumps, load
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SCENARIO_FILE: Final = "scenario.yaml"
 ARTIFACT_FILE: Final = "artifact.json"
 EVENTS_FILE: Final = "events.jsonl"
@@ -31,16 +31,20 @@ DEFAULT_PARENT: Final = "faultlab-runs"
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``artifact.json`` holds."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
-    verdict: Literal["pass", "violation"]
+    schema_version: Literal[2] = SCHEMA_VERSION
+    verdict: Verdict
     signature: list[str]
     violations: list[Violation]
     event_hash: str
+    events_digest: str
+    """Hash of the file with the event log."""
     scenario_digest: str
     guest_digest: str
     """Hash of the sources that ran as guests: connector, and vLLM's side of it."""
     versions: dict[str, str]
     command_line: list[str]
+    injected: list[str]
+    """Python code that took part in the run, which no replay can bring back."""
     seal: str = ""
     """Hash of everything else in this file, so that an edit is not taken for a fact."""
 
@@ -51,7 +55,9 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return msgspec.structs.replace(self, seal=digest.hexdigest())
 
 
-def make_artifact(scenario: Scenario, result: RunResult, command_line: Sequence[str]) -> Artifact:
+def make_artifact(
+    scenario: Scenario, result: RunResult, command_line: Sequence[str], events_digest: str
+) -> Artifact:
     """The artifact of a run of ``scenario`` on the software that is running now."""
     outcome = result.outcome
     return Artifact(
@@ -59,10 +65,12 @@ def make_artifact(scenario: Scenario, result: RunResult, command_line: Sequence[
         signature=outcome.signature(),
         violations=outcome.violations,
         event_hash=outcome.event_hash,
+        events_digest=events_digest,
         scenario_digest=scenario.digest(),
         guest_digest=result.guest_digest,
         versions=versions(),
         command_line=list(command_line),
+        injected=list(result.injected),
     ).sealed()
 
 
@@ -102,13 +110,14 @@ def write(
         UsageError: the directory is in use and ``force`` is not set, or cannot be written.
     """
     check_vacant(directory, force=force)
-    document = msgspec.json.encode(make_artifact(scenario, result, command_line))
     try:
         directory.mkdir(parents=True, exist_ok=True)
         (directory / ARTIFACT_FILE).unlink(missing_ok=True)
         (directory / SCENARIO_FILE).write_text(dumps(scenario), encoding="utf-8")
         with (directory / EVENTS_FILE).open("wb") as file:
             result.log.write_jsonl(file)
+        made = make_artifact(scenario, result, command_line, _digest(directory / EVENTS_FILE))
+        document = msgspec.json.encode(made)
         (directory / ARTIFACT_FILE).write_bytes(msgspec.json.format(document, indent=2) + b"\n")
     except OSError as error:
         raise UsageError(
@@ -152,13 +161,24 @@ def read(directory: Path) -> tuple[Scenario, Artifact]:
     return scenario, artifact
 
 
-def read_events(directory: Path) -> list[dict[str, Any]] | None:
-    """The recorded events, or None if they are gone or no longer legible."""
+def read_events(directory: Path, artifact: Artifact) -> list[dict[str, Any]]:
+    """The recorded events.
+
+    Raises:
+        UsageError: the file is gone, cannot be read, or was edited.
+    """
+    path = directory / EVENTS_FILE
     try:
-        text = (directory / EVENTS_FILE).read_bytes()
-        return [msgspec.json.decode(line) for line in text.splitlines()]
-    except (OSError, msgspec.DecodeError):
-        return None
+        if _digest(path) != artifact.events_digest:
+            raise UsageError(f"{EVENTS_FILE} was edited after it was written (another digest)")
+        return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    except OSError as error:
+        raise UsageError(f"{EVENTS_FILE} cannot be read: {error.strerror}") from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def _decode(path: Path) -> Artifact:

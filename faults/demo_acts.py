@@ -33,7 +33,7 @@ class Act:
         """Run it and show what came of it; the objection to it, or None."""
         scenario = self.scenario()
         result = simulate(scenario).result
-        saved = None if result.outcome.passed else save_unasked(scenario, result)
+        saved = save_unasked(scenario, result) if result.outcome.violations else None
         render_run(console, scenario, result, saved)
         return self.objection(result.outcome)
 
@@ -55,7 +55,7 @@ def _in_time() -> Scenario:
 
 def must_pass(outcome: Outcome) -> str | None:
     """The objection to a run that was to pass."""
-    if not outcome.passed:
+    if outcome.violations:
         return f"the run was to pass, and broke {', '.join(outcome.signature())}"
     served = outcome.requests.get("length", 0)
     if served != outcome.requests["total"]:

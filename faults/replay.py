@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from faults.artifact import EVENTS_FILE, Artifact, read_events
+from faults.artifact import Artifact, read_events
+from sim.errors import UsageError
 from sim.identity import differences
 from sim.kernel.log import Record
 from sim.outcome import RunResult
@@ -29,39 +30,53 @@ class ReplayStatus(StrEnum):
     FAILS_NOW = "fails now"
     FAILS_DIFFERENTLY = "fails differently, in the same kind of way"
     FAILS_OTHERWISE = "fails in another way"
+    INCOMPLETE = "was cut short before all requests were sent"
     NOT_REPRODUCED = "did not reproduce on the same versions"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A status, why, and what differs between then and now, as sentences."""
+    """A status, and why.
+
+    ``differences`` are sentences about the software then and now, which may differ and not matter;
+    ``first_divergence`` tells where the histories part, if they do; ``damage`` says what is wrong
+    with the recorded events, if anything is.
+    """
 
     status: ReplayStatus
     differences: list[str] = field(default_factory=list)
     first_divergence: str | None = None
+    damage: str | None = None
 
 
 def compare(artifact: Artifact, result: RunResult, directory: Path) -> Comparison:
     """``result`` is a new run of the artifact's scenario; ``directory`` holds the old events."""
-    outcome = result.outcome
-    if outcome.event_hash == artifact.event_hash:
-        return Comparison(ReplayStatus.SAME_PASS if outcome.passed else ReplayStatus.REPRODUCED)
     changed = differences(artifact.versions)
     if result.guest_digest != artifact.guest_digest:
         changed.append(
             f"sources under test: recorded with {artifact.guest_digest}, here {result.guest_digest}"
         )
-    return Comparison(
-        _status(artifact, result, versions_differ=bool(changed)),
-        changed,
-        first_divergence(read_events(directory), result.log.records),
-    )
+    try:
+        recorded, damage = read_events(directory, artifact), None
+    except UsageError as error:
+        recorded, damage = None, str(error)
+    status = _status(artifact, result, versions_differ=bool(changed))
+    if result.outcome.event_hash == artifact.event_hash:
+        return Comparison(status, changed, None, damage)
+    if recorded is None:
+        return Comparison(status, changed, f"cannot be told: {damage}", damage)
+    return Comparison(status, changed, first_divergence(recorded, result.log.records), damage)
 
 
 def _status(artifact: Artifact, result: RunResult, *, versions_differ: bool) -> ReplayStatus:
     outcome = result.outcome
-    if not versions_differ:
+    same_history = outcome.event_hash == artifact.event_hash
+    if not same_history and not versions_differ:
         return ReplayStatus.NOT_REPRODUCED
+    if outcome.verdict == "incomplete":
+        return ReplayStatus.INCOMPLETE
+    if same_history:
+        return ReplayStatus.SAME_PASS if outcome.passed else ReplayStatus.REPRODUCED
     if outcome.passed:
         failed_then = artifact.verdict == "violation"
         return ReplayStatus.PASSES_NOW if failed_then else ReplayStatus.PASSES_DIFFERENTLY
@@ -71,10 +86,8 @@ def _status(artifact: Artifact, result: RunResult, *, versions_differ: bool) -> 
     return ReplayStatus.FAILS_DIFFERENTLY if same_kind else ReplayStatus.FAILS_OTHERWISE
 
 
-def first_divergence(recorded: Sequence[dict[str, Any]] | None, records: Sequence[Record]) -> str:
+def first_divergence(recorded: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:
     """Where two histories part, in words."""
-    if recorded is None:
-        return f"the recorded events are not there to compare ({EVENTS_FILE} is gone or damaged)"
     now = (msgspec.to_builtins(record.as_dict()) for record in records)
     for number, (then, here) in enumerate(zip_longest(recorded, now, fillvalue=_GONE), start=1):
         if then != here:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -13,7 +13,7 @@ from faults.schedule import check_names, decode
 from sim import run as sim_run
 from sim.outcome import RunResult
 from sim.probes import Probe
-from sim.run import Prepare, TestBed, Watch
+from sim.run import Prepare, TestBed, Watch, injected_by
 from sim.scenario import Scenario
 
 
@@ -57,4 +57,5 @@ def run(
         nemesis.append(Nemesis(bed, faults))
 
     result = sim_run.run(scenario, prepare=prepare_all, probe=probe, watch=watch)
+    result = replace(result, injected=injected_by(prepare))
     return FaultedRun(result, nemesis[0].report(), nemesis[0].table())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,14 +16,26 @@ from sim.workload.summary import WorkloadSummary
 SCHEMA_VERSION = 1
 
 
+Verdict = Literal["pass", "violation", "incomplete"]
+"""``incomplete``: no rule was broken, but the run ended before all of its requests were sent."""
+
+
+def verdict_of(violations: Sequence[Violation], never_sent: int) -> Verdict:
+    """What a run comes to; a violation counts however early the run ended."""
+    if violations:
+        return "violation"
+    return "incomplete" if never_sent else "pass"
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Times in seconds; ``guest_s`` is wall time inside simulated processes, vLLM included."""
 
     schema_version: int = SCHEMA_VERSION
-    verdict: Literal["pass", "violation"]
+    verdict: Verdict
     violations: list[Violation]
     requests: dict[str, int]
-    """Counts by outcome."""
+    """Counts by outcome; ``unfinished`` never got an answer, ``never-sent`` did not arrive before
+    ``max_virtual_s``."""
     workload: WorkloadSummary
     virtual_s: float
     wall_s: float
@@ -53,3 +66,5 @@ class RunResult:
     outcome: Outcome
     log: EventLog
     guest_digest: str
+    injected: tuple[str, ...] = ()
+    """Python code that took part in the run besides what the scenario says."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from typing import Protocol
 
 import msgspec
@@ -85,7 +86,16 @@ def _run(
                 "run it with faults.running.run"
             )
         bed.serve()
-        return bed.result(wall_clock() - begin)
+        result = bed.result(wall_clock() - begin)
+    return replace(result, injected=injected_by(prepare))
+
+
+def injected_by(prepare: Prepare | None) -> tuple[str, ...]:
+    """What to call code that takes part in a run besides its scenario."""
+    if prepare is None:
+        return ()
+    name = getattr(prepare, "__qualname__", type(prepare).__qualname__)
+    return (f"{prepare.__module__}.{name}",)
 
 
 def _watched(bed: TestBed, watch: Watch | None) -> AbstractContextManager[None]:

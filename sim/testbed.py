@@ -26,7 +26,7 @@ from sim.errors import DeadlockError, UsageError
 from sim.kernel import Seed
 from sim.model.reference import continuation
 from sim.oracles import BlockHistory, Findings, Oracle, OracleContext, RunFacts, watch
-from sim.outcome import Outcome, RunResult
+from sim.outcome import Outcome, RunResult, verdict_of
 from sim.probes import Probe
 from sim.router.ongoing import Route
 from sim.router.router import Router
@@ -78,6 +78,7 @@ class TestBed:
         self.faults_taken = False
         self.safety_phase_over = False
         self._healers: list[Callable[[], None]] = []
+        self._never_sent: list[str] = []
         self._steps = StepCount()
         self.world.probes.add(self._steps)
         self.acceptance = AcceptanceCount(scenario.engine.num_speculative_tokens, EPILOGUE)
@@ -91,12 +92,11 @@ class TestBed:
         for probe in self.world.probes:
             probe.workload_began()
         self.router.start()
-        limit_ns = seconds_to_ns(self.scenario.max_virtual_s)
-        is_done = self._run_until_done(limit_ns)
+        goes_on = self._run_workload()
         self.safety_phase_over = True
         for heal in self._healers:
             heal()
-        if is_done:
+        if goes_on:
             self._quiet_phase()
         for oracle in self.oracles:
             oracle.finish(RunFacts(engines=self.engines))
@@ -113,6 +113,18 @@ class TestBed:
     def on_safety_phase_end(self, heal: Callable[[], None]) -> None:
         """Call ``heal`` before the quiet phase begins, and also when there is none."""
         self._healers.append(heal)
+
+    def _run_workload(self) -> bool:
+        """False when nothing is left that could happen and somebody still waits."""
+        limit_ns = seconds_to_ns(self.scenario.max_virtual_s)
+        if self._run_until_done(limit_ns):
+            return True
+        if self.kernel.now_ns < limit_ns:
+            return False
+        self._never_sent = self.router.stop_sending()
+        if self._never_sent:
+            self.kernel.record("cut-short", never_sent=len(self._never_sent))
+        return True
 
     def _start_engines(self) -> None:
         for engine in self.engines:
@@ -194,14 +206,20 @@ class TestBed:
         results = self.router.results
         served = [results[s.request_id] for s in self.requests if s.request_id in results]
         outcomes = Counter(result.outcome for result in served)
-        unfinished = len(self.requests) - len(served)
+        never_sent = len(self._never_sent)
+        unfinished = len(self.requests) - len(served) - never_sent
         counts = dict(sorted(outcomes.items()))
         notes = {k: v for oracle in self.oracles for k, v in oracle.counts().items()}
         log = self.kernel.log
         outcome = Outcome(
-            verdict="violation" if self.findings.violations else "pass",
+            verdict=verdict_of(self.findings.violations, never_sent),
             violations=self.findings.violations,
-            requests={"total": len(self.requests), **counts, "unfinished": unfinished},
+            requests={
+                "total": len(self.requests),
+                **counts,
+                "unfinished": unfinished,
+                "never-sent": never_sent,
+            },
             workload=describe(self.requests),
             virtual_s=ns_to_seconds(self.kernel.now_ns),
             wall_s=wall_s,

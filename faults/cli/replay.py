@@ -28,6 +28,7 @@ EXIT_CODES = {
     ReplayStatus.FAILS_NOW: ExitCode.VIOLATION,
     ReplayStatus.FAILS_DIFFERENTLY: ExitCode.VIOLATION,
     ReplayStatus.FAILS_OTHERWISE: ExitCode.CANNOT_RUN,
+    ReplayStatus.INCOMPLETE: ExitCode.CANNOT_RUN,
     ReplayStatus.NOT_REPRODUCED: ExitCode.TESTBED_FAILED,
 }
 
@@ -58,6 +59,7 @@ def command(
     try:
         directory = artifact.find(path)
         scenario, recorded = artifact.read(directory)
+        _require_complete(directory, recorded)
         if overlay is not None:
             scenario = with_settings(scenario, {"overlay": f"'{overlay.resolve()}'"})
         result = simulate(scenario).result
@@ -78,12 +80,21 @@ def command(
     )
 
 
+def _require_complete(directory: Path, recorded: Artifact) -> None:
+    if recorded.injected:
+        raise UsageError(
+            f"{directory}: Python code took part in this run ({', '.join(recorded.injected)}), and "
+            "an artifact does not hold it; run that code again instead"
+        )
+
+
 def _document(recorded: Artifact, result: RunResult, comparison: Comparison) -> dict[str, Any]:
     return {
         "status": comparison.status.value,
         "exit_code": int(EXIT_CODES[comparison.status]),
         "differences": comparison.differences,
         "first_divergence": comparison.first_divergence,
+        "damage": comparison.damage,
         "recorded": {
             "verdict": recorded.verdict,
             "signature": recorded.signature,
@@ -101,19 +112,21 @@ def _render(
     comparison: Comparison,
     directory: Path,
 ) -> None:
-    same = comparison.status in (ReplayStatus.REPRODUCED, ReplayStatus.SAME_PASS)
+    same = recorded.event_hash == result.outcome.event_hash
     render_run(console, scenario, result, saved=None)
     console.print()
     print_plain(console, f"{comparison.status.value}: {directory}")
     if same:
         print_plain(console, f"  the event hash is the recorded one, {recorded.event_hash}")
-        return
-    print_plain(
-        console, f"  event hash: recorded {recorded.event_hash}, here {result.outcome.event_hash}"
-    )
-    was = ", ".join(recorded.signature) or "pass"
-    now = ", ".join(result.outcome.signature()) or "pass"
-    print_plain(console, f"  verdict: recorded {was}, here {now}")
+    else:
+        here = result.outcome.event_hash
+        print_plain(console, f"  event hash: recorded {recorded.event_hash}, here {here}")
+        was = ", ".join(recorded.signature) or recorded.verdict
+        now = ", ".join(result.outcome.signature()) or result.outcome.verdict
+        print_plain(console, f"  verdict: recorded {was}, here {now}")
     for difference in comparison.differences:
         print_plain(console, f"  other version: {difference}")
-    print_plain(console, f"  first difference: {comparison.first_divergence}")
+    if comparison.damage is not None:
+        print_plain(console, f"  damage: {comparison.damage}")
+    if not same:
+        print_plain(console, f"  first difference: {comparison.first_divergence}")

@@ -17,8 +17,14 @@ from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import render_run, replay_line
 from faults.cli.simulate import simulate
 from sim.errors import UsageError
-from sim.outcome import RunResult
+from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario
+
+EXIT_CODES: dict[Verdict, ExitCode] = {
+    "pass": ExitCode.OK,
+    "violation": ExitCode.VIOLATION,
+    "incomplete": ExitCode.BAD_USAGE,
+}
 
 ScenarioArgument = Annotated[
     str | None,
@@ -105,7 +111,8 @@ def command(
       faultlab run --fault completion-lost:request=req-2 --fault crash:node=p0,at_s=1,for_s=5
       faultlab run --connector my.package.connector:MyConnector --extra-config '{"port": 9}'
 
-    Exit code 0: no violation; 1: violation; 2: bad usage; 3: the testbed failed.
+    Exit code 0: no violation; 1: violation; 2: bad usage, or max_virtual_s came before all
+    requests were sent; 3: the testbed failed.
     """
     options = RunOptions(
         scenario=scenario,
@@ -138,7 +145,7 @@ def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) ->
     return Outcome(
         document=msgspec.to_builtins(result.outcome) | faulted.document(),
         render=partial(render_run, scenario=scenario, result=result, saved=saved),
-        exit_code=ExitCode.OK if result.outcome.passed else ExitCode.VIOLATION,
+        exit_code=EXIT_CODES[result.outcome.verdict],
     )
 
 
@@ -147,7 +154,7 @@ def _save(scenario: Scenario, result: RunResult, out: Path | None, *, force: boo
     if out is not None:
         artifact.write(out, scenario, result, command_line=sys.argv, force=force)
         return out
-    return None if result.outcome.passed else save_unasked(scenario, result)
+    return save_unasked(scenario, result) if result.outcome.violations else None
 
 
 def save_unasked(scenario: Scenario, result: RunResult) -> Path | None:

@@ -27,7 +27,7 @@ def render_run(console: Console, scenario: Scenario, result: RunResult, saved: P
     """Everything; after a violation that was saved, the last line is the command to replay it."""
     outcome = result.outcome
     _render_facts(console, scenario, result)
-    if not outcome.passed:
+    if outcome.violations:
         _render_violations(console, outcome)
         _render_story(console, tell(result.log.records, outcome.violations))
     if saved is not None:
@@ -86,6 +86,27 @@ def drafts_line(acceptance: Acceptance) -> str:
     )
 
 
+def cut_short(scenario: Scenario, outcome: Outcome) -> str | None:
+    """What was left out of the run, if anything was."""
+    never_sent = outcome.requests["never-sent"]
+    if not never_sent:
+        return None
+    return (
+        f"{never_sent} of {outcome.requests['total']} requests were never sent: they arrive after "
+        f"max_virtual_s, which is {scenario.max_virtual_s:g}"
+    )
+
+
+def _verdict(outcome: Outcome) -> Text:
+    match outcome.verdict:
+        case "pass":
+            return Text("pass: no rule was broken", "green")
+        case "incomplete":
+            return Text("incomplete: no rule was broken as far as the run went", "bold yellow")
+        case _:
+            return Text(f"violation: {', '.join(outcome.signature())}", "bold red")
+
+
 def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> None:
     outcome = result.outcome
     table = Table.grid(padding=(0, 2))
@@ -100,10 +121,9 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
     table.add_row("time", Text(speed(outcome)))
     table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")
-    verdict = "[green]pass: no rule was broken[/]"
-    if not outcome.passed:
-        verdict = f"[bold red]violation: {', '.join(outcome.signature())}[/]"
-    table.add_row("verdict", verdict)
+    if cut := cut_short(scenario, outcome):
+        table.add_row("cut short", Text(cut, "yellow"))
+    table.add_row("verdict", _verdict(outcome))
     console.print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,6 +12,8 @@ Phase = Literal["queued_at_p", "prefill", "handoff", "queued_at_d", "allocated",
 
 A colocated request goes through ``queued_at_p``, ``prefill`` and ``decode``.
 """
+
+COLOCATED_PHASES: tuple[Phase, ...] = ("queued_at_p", "prefill", "decode")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 
@@ -36,7 +39,10 @@ class Abort(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Refuse an abort with no moment, or with two."""
         if (self.at_s is None) == (self.on_phase is None):
-            raise ValueError(f"the abort of {self.request!r} needs either at_s or on_phase")
+            problem = "neither is" if self.at_s is None else "both are"
+            raise ValueError(
+                f"the abort of {self.request!r} needs either at_s or on_phase, and {problem} given"
+            )
 
 
 class Retry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +68,15 @@ class RouterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     holds: tuple[Hold, ...] = ()
     aborts: tuple[Abort, ...] = ()
     retries: tuple[Retry, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what would be ignored, or added up unasked."""
+        for request, count in Counter(hold.request for hold in self.holds).items():
+            if count > 1:
+                raise ValueError(
+                    f"holds: {request!r} is held {count} times; a request is held once, between "
+                    "its prefill and its decode leg: give the sum"
+                )
 
     def named_requests(self) -> list[str]:
         """The ids of the requests that something is to happen to, with repetitions."""

@@ -65,6 +65,8 @@ class Router:
         self._serving: LegKind = "d" if producers else "c"
         self._producers = RoundRobin(producers)
         self._consumers = RoundRobin(consumers)
+        self._due: dict[str, None] = {}
+        """The requests that have been submitted and have not arrived."""
         self._ongoing: dict[str, Ongoing] = {}
         self._legs: dict[str, Leg] = {}
         self._unfinished = 0
@@ -87,7 +89,16 @@ class Router:
         if self.done.triggered:
             self.done = self.kernel.event()
         self._unfinished += 1
+        self._due[spec.request_id] = None
         self.kernel.call_later(spec.arrival_ns, self._arrive, spec, route)
+
+    def stop_sending(self) -> list[str]:
+        """Requests that have not arrived by now never do; their ids."""
+        never_sent, self._due = list(self._due), {}
+        self._unfinished -= len(never_sent)
+        if never_sent and self._unfinished == 0:
+            self.done.succeed()
+        return never_sent
 
     def abort(self, request_id: str) -> None:
         """The client goes away; nothing happens when the request is not under way."""
@@ -109,6 +120,9 @@ class Router:
         return None if request is None else request.phase
 
     def _arrive(self, spec: RequestSpec, route: Route | None) -> None:
+        if spec.request_id not in self._due:
+            return
+        del self._due[spec.request_id]
         request = Ongoing(spec, self.kernel.now_ns, route)
         self._ongoing[request.id] = request
         self._record(

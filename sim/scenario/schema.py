@@ -87,7 +87,7 @@ def explain(root: inspect.Type, value: Any, message: str) -> str:
     if problem.startswith(("Expected ", "Invalid ")):
         found = shown(value_at(value, path))
         return f"{_dotted(path)}: is {found}, expected {accepted(node)}"
-    return f"{_dotted(path)}: {problem}"
+    return f"{_dotted(path)}: {problem}" if path else problem
 
 
 def accepted(node: inspect.Type) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from sim.engine.options import EngineOptions
 from sim.model.presets import Geometry
-from sim.router.options import RouterOptions, Seconds
+from sim.router.options import COLOCATED_PHASES, RouterOptions, Seconds
 from sim.scenario.workloads import GeneratedWorkload, Workload
 
 SCHEMA_VERSION: Final = 1
@@ -82,6 +82,39 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def num_ranks(self) -> int:
         """How many devices have a KV cache."""
         return self.num_engines * self.engine.tp_size
+
+    def __post_init__(self) -> None:
+        """Refuse what the router can do with other engines only."""
+        if self.topology.colocated:
+            self._require_one_leg()
+        if self._num_decoding == 1:
+            for number, retry in enumerate(self.router.retries):
+                if retry.consumer == "other":
+                    raise ValueError(
+                        f"router.retries[{number}].consumer: is 'other', but there is one decoding "
+                        "engine; raise topology.consumers, or say same"
+                    )
+
+    @property
+    def _num_decoding(self) -> int:
+        """Engines that a retry may choose from."""
+        ranks = self.consumer_data_parallel_size
+        return self.num_engines if self.topology.colocated else self.topology.consumers * ranks
+
+    def _require_one_leg(self) -> None:
+        """A colocated request is not handed off."""
+        if self.router.holds:
+            raise ValueError(
+                f"router.holds: {self.router.holds[0].request!r} cannot be held between prefill "
+                "and decode, because topology.colocated has one engine do both; leave one of the "
+                "two out"
+            )
+        for number, abort in enumerate(self.router.aborts):
+            if abort.on_phase is not None and abort.on_phase not in COLOCATED_PHASES:
+                raise ValueError(
+                    f"router.aborts[{number}].on_phase: is {abort.on_phase!r}, which no request "
+                    f"goes through with topology.colocated; use {', '.join(COLOCATED_PHASES)}"
+                )
 
     def digest(self) -> str:
         """32 hexadecimal digits that name this scenario, whatever its file looks like."""

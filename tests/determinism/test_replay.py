@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -21,7 +22,7 @@ from faults.cli.reexec import HASH_SEED
 from sim.identity import versions
 from sim.router.options import Hold
 from sim.run import RunResult, run
-from sim.scenario import Scenario, TraceWorkload, UniformWorkload
+from sim.scenario import Scenario, TraceWorkload, UniformWorkload, dumps
 
 OTHER_HASH = "0" * 32
 OTHER_VLLM = {**versions(), "vllm": "0.32.9"}
@@ -74,6 +75,10 @@ def replay(capsys: pytest.CaptureFixture[str]) -> Replay:
         return code, json.loads(capsys.readouterr().out)
 
     return command
+
+
+def digest_of(path: Path) -> str:
+    return hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()
 
 
 def rewrite(directory: Path, **changes: Any) -> None:
@@ -133,7 +138,7 @@ def test_another_history_on_the_same_versions_is_the_testbeds_fault(
     lines = (failing / "events.jsonl").read_text().splitlines()
     event = {**json.loads(lines[3]), "leg": "req-9-p0"}
     (failing / "events.jsonl").write_text("\n".join([*lines[:3], json.dumps(event), *lines[4:]]))
-    rewrite(failing, event_hash=OTHER_HASH)
+    rewrite(failing, event_hash=OTHER_HASH, events_digest=digest_of(failing / "events.jsonl"))
     code, document = replay(failing)
     assert (code, document["status"]) == (3, "did not reproduce on the same versions")
     assert document["first_divergence"].startswith("event 4: recorded ")
@@ -145,19 +150,19 @@ def test_another_history_on_the_same_versions_is_the_testbeds_fault(
     ("damage", "words"),
     [
         (lambda d: None, "all records are equal; what differs is the order in which tasks ran"),
-        (lambda d: (d / "events.jsonl").unlink(), "events.jsonl is gone or damaged"),
+        (lambda d: (d / "events.jsonl").unlink(), "cannot be told: events.jsonl cannot be read"),
         (
             lambda d: (d / "events.jsonl").write_bytes(
                 b"\n".join((d / "events.jsonl").read_bytes().splitlines()[:5])
             ),
-            "event 6: recorded nothing more; here",
+            "cannot be told: events.jsonl was edited after it was written",
         ),
     ],
 )
 def test_what_differs_is_said_as_well_as_it_can_be(
     passing: Path, replay: Replay, damage: Callable[[Path], object], words: str
 ) -> None:
-    """Equal records, records that are gone, and records that end early."""
+    """Equal records, records that are gone, and records that were cut off."""
     damage(passing)
     rewrite(passing, event_hash=OTHER_HASH)
     code, document = replay(passing)
@@ -200,9 +205,49 @@ def test_on_other_versions_a_pass_is_a_pass(
 
 
 def test_the_same_hash_on_other_versions_is_still_reproduced(failing: Path, replay: Replay) -> None:
-    """What happened is the same; who cares under which number."""
-    rewrite(failing, versions=OTHER_VLLM)
-    assert replay(failing)[0] == 1
+    """What happened is the same; the other version and sources are named all the same."""
+    rewrite(failing, versions=OTHER_VLLM, guest_digest="0" * 16)
+    code, document = replay(failing)
+    assert (code, document["status"]) == (1, "reproduced")
+    vllm, sources = document["differences"]
+    assert vllm.startswith("vllm: recorded with 0.32.9")
+    assert sources.startswith("sources under test: recorded with 0000")
+
+
+def test_edited_events_are_told_even_when_nothing_else_differs(
+    failing: Path, replay: Replay
+) -> None:
+    """The hash says that it is the same run; the file no longer tells it."""
+    with (failing / "events.jsonl").open("a") as file:
+        file.write("{}\n")
+    code, document = replay(failing)
+    assert (code, document["status"]) == (1, "reproduced")
+    assert document["damage"].startswith("events.jsonl was edited")
+
+
+def test_a_run_with_injected_rules_cannot_be_replayed(failing: Path, replay: Replay) -> None:
+    """It would not reproduce, and that would look like a fault of the testbed."""
+    rewrite(failing, injected=["my_test.prepare"])
+    code, document = replay(failing)
+    assert code == 125
+    assert "Python code took part in this run (my_test.prepare)" in (document["error"]["message"])
+
+
+def test_a_run_that_was_cut_short_cannot_be_judged(
+    tmp_path: Path, replay: Replay, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither a pass nor a failure, when it runs first and when it is replayed."""
+    cut = msgspec.structs.replace(PASSING, max_virtual_s=1.0)
+    (tmp_path / "cut.yaml").write_text(dumps(cut))
+    arguments = ["run", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "run")]
+    assert dispatch.run(arguments) == 2
+    shown = capsys.readouterr().out
+    assert "3 of 8 requests were never sent" in shown
+    assert "incomplete: no rule was broken as far as the run went" in shown
+    code, document = replay(tmp_path / "run")
+    assert (code, document["status"]) == (125, "was cut short before all requests were sent")
+    assert document["run"]["requests"]["never-sent"] == 3
+    assert document["run"]["requests"]["length"] == 5
 
 
 def test_a_patch_is_tried_by_overlay(failing: Path, replay: Replay, tmp_path: Path) -> None:

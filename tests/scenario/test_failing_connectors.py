@@ -25,6 +25,12 @@ class Failing(MoRIIOConnector):
         return super().start_load_kv(forward_context, **kwargs)
 
 
+class Demanding(MoRIIOConnector):
+    def __init__(self, vllm_config, *args, **kwargs):
+        vllm_config.kv_transfer_config.kv_connector_extra_config["tariff"]
+        super().__init__(vllm_config, *args, **kwargs)
+
+
 def helper(connector):
     try:
         {}["nothing"]
@@ -37,7 +43,7 @@ SMALL = Scenario(
     quiet_phase_s=0.0,
     workload=UniformWorkload(requests=1, prompt_tokens=(60, 60), output_tokens=(3, 3)),
 )
-PLACE = "failing_connector:16 in helper"
+PLACE = "failing_connector:22 in helper"
 
 
 @pytest.fixture(autouse=True)
@@ -99,8 +105,9 @@ def test_the_screen_shows_the_places(
     [
         ({"connector": "failing_connector:Faling"}, "no class 'Faling'.*did you mean 'Failing'"),
         ({"connector": "nowhere.mod:Cls"}, "nowhere.*put the directory that holds it on PYTHONP"),
-        ({"extra_config": "{}"}, r"KeyError: 'http_port', raised at .*moriio.*"
-         r"--set extra_config\.http_port=VALUE"),
+        ({"connector": "failing_connector:Demanding"},
+         r"KeyError: 'tariff', raised at failing_connector:14 in Demanding.__init__; .*"
+         r"--set extra_config\.tariff=VALUE"),
         ({"num_blocks": "2"}, r"2 blocks \(engine.num_blocks\) does not hold the longest request"),
         ({"num_blocks": "1000000000"}, "engine.num_blocks: is 1000000000, expected at most 2"),
         ({"max_num_batched_tokens": "4", "enable_chunked_prefill": "false"},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from hypothesis import strategies as st
 
 from sim.engine.options import EngineOptions
-from sim.router.options import Abort, Hold, Retry, RouterOptions
+from sim.router.options import COLOCATED_PHASES, Abort, Hold, Phase, Retry, RouterOptions
 from sim.scenario import (
     GeneratedWorkload,
     InlineRequest,
@@ -63,21 +65,28 @@ workloads = st.one_of(
         inline_requests, min_size=1, max_size=3, unique_by=lambda request: request.request_id
     ).map(lambda requests: InlineWorkload(tuple(requests))),
 )
-aborts = st.builds(lambda name, at: Abort(name, at_s=at), names, seconds) | st.builds(
-    lambda name, phase: Abort(name, on_phase=phase),
-    names,
-    st.sampled_from(["queued_at_p", "prefill", "handoff", "queued_at_d", "allocated", "decode"]),
-)
-routers = st.builds(
-    RouterOptions,
-    hand_off_latency_us=st.integers(0, 10**6),
-    holds=st.lists(st.builds(Hold, names, seconds), max_size=2).map(tuple),
-    aborts=st.lists(aborts, max_size=2).map(tuple),
-    retries=st.lists(
-        st.builds(Retry, names, seconds, st.booleans(), st.sampled_from(["same", "other"])),
-        max_size=2,
-    ).map(tuple),
-)
+
+
+def routers(
+    phases: tuple[Phase, ...], consumers: tuple[str, ...], max_holds: int
+) -> st.SearchStrategy[RouterOptions]:
+    """Options that a topology with these phases and choices of a consumer accepts."""
+    aborts = st.builds(lambda name, at: Abort(name, at_s=at), names, seconds) | st.builds(
+        lambda name, phase: Abort(name, on_phase=phase), names, st.sampled_from(phases)
+    )
+    retries = st.builds(Retry, names, seconds, st.booleans(), st.sampled_from(consumers))
+    holds = st.lists(
+        st.builds(Hold, names, seconds), max_size=max_holds, unique_by=lambda hold: hold.request
+    )
+    return st.builds(
+        RouterOptions,
+        hand_off_latency_us=st.integers(0, 10**6),
+        holds=holds.map(tuple),
+        aborts=st.lists(aborts, max_size=2).map(tuple),
+        retries=st.lists(retries, max_size=2).map(tuple),
+    )
+
+
 engines = st.builds(
     lambda tp_size, executor, **options: EngineOptions(
         tp_size=tp_size if executor == "multi-process" else 1, executor=executor, **options
@@ -88,19 +97,25 @@ engines = st.builds(
     kv_load_failure_policy=st.sampled_from(["fail", "recompute"]),
     num_blocks=optional_counts,
 )
-topologies = st.just(Topology(colocated=True)) | st.builds(Topology, counts, counts)
+places = (
+    st.tuples(st.just(Topology(colocated=True)), routers(COLOCATED_PHASES, ("same",), 0))
+    | st.tuples(st.builds(Topology, counts), routers(get_args(Phase), ("same",), 2))
+    | st.tuples(
+        st.builds(Topology, counts, st.integers(2, 10**6)),
+        routers(get_args(Phase), ("same", "other"), 2),
+    )
+)
 scenarios = st.builds(
-    Scenario,
+    lambda place, **rest: Scenario(topology=place[0], router=place[1], **rest),
+    place=places,
     seed=st.integers(0, 2**63 - 1),
     model=st.sampled_from(["llama", "deepseek-mla"]),
     geometry=st.sampled_from(["reduced", "real"]),
     connector=st.sampled_from(["moriio", "some.module:Connector"]),
     extra_config=st.dictionaries(names, anything, max_size=4),
     overlay=st.none() | names,
-    topology=topologies,
     engine=engines,
     workload=workloads,
-    router=routers,
     network_latency_us=st.integers(0, 10**6),
     perturb=st.booleans(),
     check=st.sampled_from(["incremental", "full"]),

@@ -3,17 +3,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faults import artifact
 from sim.errors import UsageError
-from sim.run import RunResult, run
+from sim.run import RunResult, TestBed, run
 from sim.scenario import Scenario, UniformWorkload
 
 SCENARIO = Scenario(
     workload=UniformWorkload(requests=1, prompt_tokens=(20, 20), output_tokens=(2, 2))
 )
+
+
+class NoVerdict:
+    """A rule that never decides."""
+
+    def judge(self, item: Any) -> None:
+        return None
 
 
 @pytest.fixture(scope="module")
@@ -36,8 +44,7 @@ def test_what_is_written_is_read_back(written: Path, result: RunResult) -> None:
     assert document.guest_digest == result.guest_digest
     assert document.versions["vllm"]
     assert document.command_line == ["faultlab", "run"]
-    events = artifact.read_events(written)
-    assert events is not None
+    events = artifact.read_events(written, document)
     assert len(events) == len(result.log.records)
 
 
@@ -71,13 +78,13 @@ def other_hash(text: str) -> str:
         (edit(lambda t: t.replace("seed: 0", "seed: 1"), "scenario.yaml"), "not the scenario of"),
         (edit(lambda t: t + "sed: 1\n", "scenario.yaml"), "sed: unknown key"),
         (edit(other_hash, "artifact.json"), "artifact.json: was edited"),
-        (edit(lambda t: t[:100], "artifact.json"), "is not an artifact of schema version 1"),
-        (edit(lambda t: "[]", "artifact.json"), "is not an artifact of schema version 1"),
+        (edit(lambda t: t[:100], "artifact.json"), "is not an artifact of schema version 2"),
+        (edit(lambda t: "[]", "artifact.json"), "is not an artifact of schema version 2"),
         (
             edit(
-                lambda t: t.replace('"schema_version": 1', '"schema_version": 2'), "artifact.json"
+                lambda t: t.replace('"schema_version": 2', '"schema_version": 1'), "artifact.json"
             ),
-            "is not an artifact of schema version 1",
+            "is not an artifact of schema version 2",
         ),
         (remove("scenario.yaml"), "cannot be read"),
         (remove("artifact.json"), "has no artifact.json"),
@@ -106,10 +113,33 @@ def test_a_place_that_does_not_exist_is_said_so(tmp_path: Path) -> None:
         artifact.find(tmp_path / "nowhere")
 
 
-def test_damaged_events_are_no_events(written: Path) -> None:
-    """They only help to explain; a replay does without."""
-    (written / "events.jsonl").write_text("{")
-    assert artifact.read_events(written) is None
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (edit(lambda t: t.replace("req-0", "req-9", 1), "events.jsonl"), "was edited after it was"),
+        (edit(lambda t: t[:100], "events.jsonl"), "was edited after it was"),
+        (remove("events.jsonl"), "cannot be read: No such file"),
+    ],
+)
+def test_damaged_events_are_no_events(
+    written: Path, damage: Callable[[Path], object], words: str
+) -> None:
+    """They only help to explain, so a replay does without; but edited ones explain nothing."""
+    damage(written)
+    _, document = artifact.read(written)
+    with pytest.raises(UsageError, match=words):
+        artifact.read_events(written, document)
+
+
+def test_what_python_code_injected_is_named(tmp_path: Path) -> None:
+    """The scenario does not hold it, so nobody must take the artifact for complete."""
+
+    def prepare(bed: TestBed) -> None:
+        bed.world.fabric.verdicts.add(NoVerdict())
+
+    artifact.write(tmp_path, SCENARIO, run(SCENARIO, prepare=prepare), command_line=[])
+    (code,) = artifact.read(tmp_path)[1].injected
+    assert code.startswith("test_artifact.test_what_python_code_injected")
 
 
 def test_nothing_is_overwritten_without_force(written: Path, result: RunResult) -> None:

@@ -203,7 +203,7 @@ def test_phases_are_those_the_request_is_in() -> None:
 times = st.floats(0, 0.3)
 disturbances = st.builds(
     RouterOptions,
-    holds=st.lists(st.builds(Hold, st.just("a"), times), max_size=2).map(tuple),
+    holds=st.lists(st.builds(Hold, st.just("a"), times), max_size=1).map(tuple),
     aborts=st.lists(st.builds(lambda s: Abort("a", at_s=s), times), max_size=1).map(tuple),
     retries=st.lists(
         st.builds(Retry, st.just("a"), times, st.booleans(), st.sampled_from(["same", "other"])),

@@ -117,7 +117,27 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
         ),
         (
             "router: {aborts: [{request: a}]}",
-            "s.yaml: router.aborts[0]: the abort of 'a' needs either at_s or on_phase",
+            "s.yaml: router.aborts[0]: the abort of 'a' needs either at_s or on_phase, and neither",
+        ),
+        (
+            "router: {aborts: [{request: a, at_s: 1, on_phase: decode}]}",
+            "s.yaml: router.aborts[0]: the abort of 'a' needs either at_s or on_phase, and both ar",
+        ),
+        (
+            "router: {holds: [{request: a, seconds: 1}, {request: a, seconds: 2}]}",
+            "s.yaml: router: holds: 'a' is held 2 times; a request is held once, ",
+        ),
+        (
+            "topology: {colocated: true}\nrouter: {holds: [{request: a, seconds: 1}]}",
+            "s.yaml: router.holds: 'a' cannot be held between prefill and decode, because topology",
+        ),
+        (
+            "topology: {colocated: true}\nrouter: {aborts: [{request: a, on_phase: handoff}]}",
+            "s.yaml: router.aborts[0].on_phase: is 'handoff', which no request goes through with t",
+        ),
+        (
+            "router: {retries: [{request: a, after_s: 1, consumer: other}]}",
+            "s.yaml: router.retries[0].consumer: is 'other', but there is one decoding engine; rai",
         ),
         (
             "router: {aborts: [{request: a, on_phase: dinner}]}",
