@@ -88,7 +88,7 @@ def drafts_line(acceptance: Acceptance) -> str:
 
 def cut_short(scenario: Scenario, outcome: Outcome) -> str | None:
     """What was left out of the run, if anything was."""
-    never_sent = outcome.requests["never-sent"]
+    never_sent = outcome.requests.get("never-sent")
     if not never_sent:
         return None
     return (
