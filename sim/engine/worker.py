@@ -49,6 +49,7 @@ class Worker:
         self.rank = rank
         self.stream = Stream(engine.kernel, guest.process, f"{guest.process.path}/stream")
         guest.process.resources["stream"] = self.stream
+        guest.process.resources["device"] = rank, engine.options.tp_size
         self.memory: RankMemory | None = None
         self.runner: ModelRunner | None = None
 
@@ -81,6 +82,7 @@ class Worker:
             caches = KVCaches.allocate(
                 config, str(cache_config.kv_cache_layout), self.engine.world.arena
             )
+            self._declare_as_device_memory(caches)
             self.memory = RankMemory(caches, config.num_blocks)
             self.engine.watch_memory(self)
             views = {
@@ -118,6 +120,13 @@ class Worker:
             np.unique(touched.block_id),
             engine.kernel.now_ns,
             lambda: f"the connector of {engine.name} itself",
+        )
+
+    def _declare_as_device_memory(self, caches: KVCaches) -> None:
+        """The caches are CPU tensors that stand for memory of the rank's GPU."""
+        backing, gpus = caches.backing, self.engine.world.fabric.gpus
+        gpus.export(
+            self.guest.process, self.rank, backing.data_ptr(), backing.nbytes, keep_alive=backing
         )
 
     def compile_or_warm_up_model(self) -> CompilationTimes:

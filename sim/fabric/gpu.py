@@ -59,9 +59,9 @@ class Gpus:
         self, process: Process, device: int, address: int, size: int, keep_alive: Any
     ) -> GpuAllocation:
         """The allocation behind an address; memory that was not seen before is a new one."""
-        for allocation in self._allocations:
-            if allocation.holds(process, address, size):
-                return allocation
+        known = self.allocation_of(process, address, size)
+        if known is not None:
+            return known
         number = len(self._allocations) + 1
         handle = number.to_bytes(8, "little").ljust(IPC_HANDLE_BYTES, b"\x01")
         allocation = GpuAllocation(
@@ -69,6 +69,13 @@ class Gpus:
         )
         self._allocations.append(allocation)
         return allocation
+
+    def allocation_of(self, process: Process, address: int, size: int) -> GpuAllocation | None:
+        """Which allocation of ``process`` a range is part of."""
+        for allocation in self._allocations:
+            if allocation.holds(process, address, size):
+                return allocation
+        return None
 
     def open(self, process: Process, handle: bytes) -> GpuAllocation | None:
         """Map what another process exported; None if it is gone or on another machine."""

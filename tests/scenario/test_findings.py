@@ -41,6 +41,7 @@ SHIPPED: Mapping[str, set[tuple[str, str | None]]] = {
         ("release-once", "never-released"),
     },
     "rewritten-prefix": set(),
+    "xgmi-waits": set(),
     "window-edge": {("wrong-bytes", None), ("same-output", None)},
     "whole-blocks-twice": {("wrong-bytes", None), ("same-output", None)},
     "state-copied-over-read": {("wrong-bytes", None), ("same-output", None)},

@@ -104,14 +104,15 @@ class IOEngine:
         return self._register(ptr, size, device_id, mem_loc, None)
 
     def register_torch_tensor(self, tensor: Any) -> MemoryDesc:
-        """Describe the bytes of a contiguous tensor."""
+        """Describe the bytes of a contiguous tensor; in memory of a GPU of the process it counts as
+        GPU memory, whatever torch thinks of it."""
         if not tensor.is_contiguous():
             raise RuntimeError("input tensor must be contiguous")
-        is_cpu = tensor.device.type == "cpu"
-        location = MemoryLocationType.CPU if is_cpu else MemoryLocationType.GPU
-        device = -1 if is_cpu else tensor.device.index
-        size = tensor.nelement() * tensor.element_size()
-        return self._register(tensor.data_ptr(), size, device, location, tensor.untyped_storage())
+        address, size = tensor.data_ptr(), tensor.nelement() * tensor.element_size()
+        memory = self._fabric.gpus.allocation_of(self._process, address, size)
+        location = MemoryLocationType.CPU if memory is None else MemoryLocationType.GPU
+        device = -1 if memory is None else memory.device
+        return self._register(address, size, device, location, tensor.untyped_storage())
 
     def _register(
         self, address: int, size: int, device: int, location: MemoryLocationType, keep_alive: Any

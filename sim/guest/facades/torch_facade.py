@@ -31,6 +31,11 @@ def _make_cuda(kernel: Kernel) -> ModuleType:
         stream: Stream = kernel.require_task("torch.cuda").process.resources["stream"]
         return stream
 
+    def device() -> tuple[int, int]:
+        """The process's device, and how many it sees: those of its tensor-parallel group."""
+        place: tuple[int, int] = kernel.require_task("torch.cuda").process.resources["device"]
+        return place
+
     class Event(DeviceEvent):
         """A device event that guests construct with torch's arguments."""
 
@@ -57,8 +62,8 @@ def _make_cuda(kernel: Kernel) -> ModuleType:
             "stream": lambda _stream: nullcontext(),
             "device": lambda _device: nullcontext(),
             "set_device": lambda _device: None,
-            "current_device": lambda: 0,
-            "device_count": lambda: 1,
+            "current_device": lambda: device()[0],
+            "device_count": lambda: device()[1],
             "is_available": lambda: True,
         },
     )
