@@ -171,7 +171,7 @@ class ModelRunner:
         ended = scheduler_output.finished_req_ids | (scheduler_output.preempted_req_ids or set())
         for request_id in sorted(ended):
             self._requests.pop(request_id, None)
-        for request_id in scheduler_output.finished_req_ids:
+        for request_id in sorted(scheduler_output.finished_req_ids):
             self._prompt_tokens.pop(request_id, None)
 
     def _add_requests(self, scheduler_output: SchedulerOutput) -> None:
