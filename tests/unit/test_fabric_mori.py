@@ -180,7 +180,7 @@ def test_an_occupied_port_ends_the_process(world: World) -> None:
 
 def test_what_is_not_simulated_says_so(world: World) -> None:
     """With the name and the place of use; the run ends rather than going on without."""
-    with pytest.raises(UnsupportedByFacade, match=r"mori\.io\.fabric_alloc.*test_fabric_mori\.py"):
+    with pytest.raises(UnsupportedByFacade, match=r"mori\.io\.fabric_alloc.*test_fabric_mori:"):
         world.mori.fabric_alloc(8, 0)
 
     def body(engine: Any, _here: Any, _there: Any) -> None:
