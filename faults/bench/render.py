@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.bench.scenarios import GROWTH, IDLE, KERNEL, STANDARD, TRACE
+from faults.cli.tables import print_table
 
 Row = tuple[str, str]
 
@@ -24,7 +25,7 @@ def render(document: Mapping[str, Any], console: Console) -> None:
         for number, (figure, value) in enumerate(_ROWS[name](figures)):
             table.add_row("" if number else name, figure, value)
         table.add_section()
-    console.print(table)
+    print_table(console, table)
     for name, reason in document["left_out"].items():
         console.print(f"{name} is left out: {reason}", markup=False, highlight=False)
     if STANDARD in sections:
@@ -42,7 +43,7 @@ def _render_profile(profile: Mapping[str, Any], console: Console) -> None:
     table.add_column("share", justify="right")
     for part, share in profile["shares"].items():
         table.add_row(part, f"{share:.1%}")
-    console.print(table)
+    print_table(console, table)
 
 
 def _run_rows(figures: Mapping[str, Any]) -> Iterator[Row]:

@@ -31,6 +31,8 @@ class Command:
 COMMANDS = (
     Command("run", "faults.cli.run", "Run one scenario and judge it."),
     Command("replay", "faults.cli.replay", "Run a recorded run again and compare."),
+    Command("init", "faults.cli.init", "Write a scenario with comments to start from."),
+    Command("schema", "faults.cli.schema", "Print the JSON Schema of scenario files."),
     Command("models", "faults.cli.models", "List the models, with what their caches look like."),
     Command("connectors", "faults.cli.connectors", "List the connectors that can be tested."),
     Command("faults", "faults.cli.faults", "List the faults that can be injected."),

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.tables import print_table
 from sim.engine.connectors import CONNECTORS
 
 _ANY = "any other: --connector package.module:Class, with settings by --extra-config JSON"
@@ -43,5 +44,5 @@ def _render(connectors: list[dict[str, Any]], console: Console) -> None:
     for kind in connectors:
         settings = "\n".join(f"{key} = {value}" for key, value in kind["extra_config"].items())
         table.add_row(kind["name"], kind["summary"], kind["class"], settings)
-    console.print(table)
+    print_table(console, table)
     console.print(_ANY, style="dim")

@@ -7,6 +7,7 @@ anything that a library prints meanwhile goes to stderr, so that stdout is one d
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import sys
@@ -24,6 +25,8 @@ from faults.cli.commands import COMMANDS, Command
 from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE
 from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome
 from sim.errors import TestbedError, UsageError
+
+_UNLIMITED = 1 << 20
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -93,7 +96,10 @@ def _root(
 
 def _explain(error: BaseException) -> tuple[ExitCode, str]:
     if isinstance(error, TyperException):
-        return ExitCode.BAD_USAGE, f"{error.format_message()} See --help."
+        message = error.format_message()
+        if any(option in message for option in ("--log-level", "--log-format")):
+            message += " It comes before the command: faultlab --log-level debug run ..."
+        return ExitCode.BAD_USAGE, f"{message} See --help."
     if isinstance(error, CannotRunError):
         return ExitCode.CANNOT_RUN, str(error)
     if isinstance(error, UsageError):
@@ -117,9 +123,20 @@ def _print_error(error: BaseException, code: ExitCode, message: str) -> None:
 def _print_outcome(outcome: Outcome, stdout: TextIO, as_json: bool) -> None:
     if as_json:
         _print_document(outcome.document, stdout)
-    else:
+    elif stdout.isatty():
         outcome.render(Console(file=stdout))
+    else:
+        _print_plain(outcome, stdout)
     stdout.flush()
+
+
+def _print_plain(outcome: Outcome, stdout: TextIO) -> None:
+    """For files and pipes: lines as long as they are, and nothing padded, unless COLUMNS says how
+    wide a screen is meant."""
+    screen = io.StringIO()
+    outcome.render(Console(file=screen, width=None if "COLUMNS" in os.environ else _UNLIMITED))
+    for line in screen.getvalue().splitlines():
+        print(line.rstrip(), file=stdout)
 
 
 def _print_document(document: Mapping[str, Any], stdout: TextIO) -> None:

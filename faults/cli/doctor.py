@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
+from faults.cli.tables import print_table
 from faults.environment import INSTALL_LINES, Diagnosis, Status, examine
 from faults.machine import probe
 
@@ -53,7 +54,7 @@ def _render(diagnosis: Diagnosis, console: Console) -> None:
     for check in diagnosis.checks:
         status = f"[{_COLOURS[check.status]}]{check.status}[/]"
         table.add_row(check.name, status, check.found, check.expected)
-    console.print(table)
+    print_table(console, table)
     _render_verdict(console, "simulator", diagnosis.simulator_obstacles)
     _render_verdict(console, "hardware tests", diagnosis.hardware_obstacles)
     for check in diagnosis.checks:

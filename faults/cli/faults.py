@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.tables import print_table
 from faults.fault import EVENTS, Fault, Target, Trigger, parameters
 from faults.kinds import KINDS
 from sim.lifecycle import PHASES
@@ -57,7 +58,7 @@ def _render(kinds: list[dict[str, Any]], console: Console) -> None:
     for kind in kinds:
         values = "\n".join(f"{key} = {_shown(value)}" for key, value in kind["parameters"].items())
         table.add_row(kind["name"], kind["summary"], values, ", ".join(kind["target"]))
-    console.print(table)
+    print_table(console, table)
     console.print(
         "\nWhen, for every kind: at_s (seconds into the workload), and then phase or event (with "
         "nth), or during.",

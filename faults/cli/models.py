@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.tables import print_table
 from sim.model.presets import PRESETS, ModelPreset
 
 
@@ -63,7 +64,7 @@ def _render(models: list[dict[str, Any]], console: Console) -> None:
                 str(sizes["tokens_per_block"]),
                 f"{sizes['bytes_per_token']:g}",
             )
-    console.print(table)
+    print_table(console, table)
     console.print(
         "heads: KV heads; block: tokens of a cache block; B/token: cache bytes of one token; "
         "all of one rank at TP 1",

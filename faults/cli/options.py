@@ -54,7 +54,10 @@ def build_scenario(options: RunOptions) -> Scenario:
     scenario = Scenario() if options.scenario is None else find_scenario(options.scenario)
     scenario = _with_workload(scenario, options.trace, options.requests)
     scenario = _with_extra_config(scenario, options.extra_config)
-    scenario = _with_holds(scenario, options.holds)
+    try:
+        scenario = _with_holds(scenario, options.holds)
+    except ValueError as error:
+        raise UsageError(f"--hold {options.holds[-1]}: {error}") from error
     scenario = with_settings(with_settings(scenario, _named(options)), _pairs(options.settings))
     return with_faults(scenario, options.faults)
 
@@ -144,8 +147,10 @@ def _with_holds(scenario: Scenario, texts: Iterable[str]) -> Scenario:
         try:
             if not equals or not request:
                 raise ValueError
-            holds[request] = Hold(request, float(seconds))
+            holds[request] = msgspec.convert({"request": request, "seconds": float(seconds)}, Hold)
         except ValueError:
-            raise UsageError(f"--hold {text}: expected REQUEST=SECONDS, such as req-3=65") from None
+            raise UsageError(
+                f"--hold {text}: expected REQUEST=SECONDS, such as req-3=65, with 0 seconds or more"
+            ) from None
     router = msgspec.structs.replace(scenario.router, holds=tuple(holds.values()))
     return msgspec.structs.replace(scenario, router=router)

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.tables import print_table
 from sim.oracles import ORACLES, default_parameters
 
 
@@ -32,4 +33,4 @@ def _render(oracles: list[dict[str, Any]], console: Console) -> None:
     for oracle in oracles:
         parameters = "\n".join(f"{key} = {value}" for key, value in oracle["parameters"].items())
         table.add_row(oracle["name"], oracle["summary"], parameters)
-    console.print(table)
+    print_table(console, table)

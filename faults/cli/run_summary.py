@@ -86,6 +86,14 @@ def drafts_line(acceptance: Acceptance) -> str:
     )
 
 
+def notes_line(outcome: Outcome) -> str:
+    """What oracles counted and did not find wrong, as far as there was any."""
+    counted = (
+        f"{count} {name.replace('_', ' ')}" for name, count in outcome.notes.items() if count
+    )
+    return ", ".join(counted)
+
+
 def cut_short(scenario: Scenario, outcome: Outcome) -> str | None:
     """What was left out of the run, if anything was."""
     never_sent = outcome.requests.get("never-sent")
@@ -121,6 +129,8 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
     table.add_row("time", Text(speed(outcome)))
     table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")
+    if notes := notes_line(outcome):
+        table.add_row("notes", Text(notes))
     if cut := cut_short(scenario, outcome):
         table.add_row("cut short", Text(cut, "yellow"))
     table.add_row("verdict", _verdict(outcome))

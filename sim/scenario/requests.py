@@ -9,6 +9,7 @@ from sim.hints import nearest
 from sim.model.presets import get_preset
 from sim.scenario.capacity import longest_request
 from sim.scenario.types import Scenario
+from sim.scenario.workloads import InlineWorkload, UniformWorkload
 from sim.workload import RequestSpec
 
 
@@ -21,9 +22,10 @@ def workload_of(scenario: Scenario, rng: random.Random) -> list[RequestSpec]:
     requests = scenario.workload.make(rng)
     limit = get_preset(scenario.model).max_positions
     if longest_request(requests) > limit:
+        longest = max(requests, key=lambda spec: spec.prompt_tokens + spec.max_tokens)
         raise UsageError(
-            f"workload: a request has {longest_request(requests)} tokens, output included, but "
-            f"{scenario.model} has room for {limit}; set length_scale or max_prompt_tokens"
+            f"workload: {longest.request_id} has {longest_request(requests)} tokens, output "
+            f"included, but {scenario.model} has room for {limit}; {_how_to_shorten(scenario)}"
         )
     names = [request.request_id for request in requests]
     known = dict.fromkeys(names)
@@ -34,3 +36,13 @@ def workload_of(scenario: Scenario, rng: random.Random) -> list[RequestSpec]:
                 f"there are {len(names)}: {names[0]} to {names[-1]}"
             )
     return requests
+
+
+def _how_to_shorten(scenario: Scenario) -> str:
+    match scenario.workload:
+        case InlineWorkload():
+            return "shorten its prompt or its max_tokens"
+        case UniformWorkload():
+            return "lower prompt_tokens or output_tokens"
+        case _:
+            return "set length_scale or max_prompt_tokens"

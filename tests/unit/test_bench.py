@@ -82,6 +82,20 @@ def test_a_section_that_cannot_be_measured_is_bad_usage(
     assert words in capsys.readouterr().err
 
 
+def test_a_section_that_nobody_left_out_is_said_to_be_missing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a trace the table is shorter, and says why."""
+    from faults.bench import table
+
+    monkeypatch.delenv("FAULTLAB_TRACES", raising=False)
+    monkeypatch.setattr(table, "measured", lambda name, effort: {})
+    assert dispatch.run(["bench", "--json"]) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert TRACE not in document["sections"]
+    assert document["left_out"][TRACE].startswith("no trace: give --trace")
+
+
 def test_the_profile_counts_libraries_for_whoever_calls_them() -> None:
     """The innermost frame of a known part decides; code of no part is named as such."""
     frames = {}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from faults.cli.outcome import ExitCode
 from sim.engine.connectors import CONNECTORS
 from sim.model.presets import PRESETS
 from sim.oracles import ORACLES
+from sim.scenario import GeneratedWorkload, Scenario, load
 
 LISTS = [("models", PRESETS), ("connectors", CONNECTORS), ("oracles", ORACLES)]
 
@@ -37,3 +39,59 @@ def test_lists_tell_parameters_and_defaults(capsys: pytest.CaptureFixture[str]) 
     dispatch.run(["models", "--json"])
     models = {m["name"]: m for m in json.loads(capsys.readouterr().out)["models"]}
     assert models["llama"]["geometries"]["real"]["bytes_per_token"] == 131_072
+
+
+@pytest.mark.parametrize("command", ["models", "connectors", "oracles", "faults", "doctor"])
+def test_a_narrow_screen_cuts_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Cells are folded; every word of a wide table is there in the narrow one."""
+
+    def words(columns: str) -> str:
+        monkeypatch.setenv("COLUMNS", columns)
+        dispatch.run([command])
+        shown = capsys.readouterr().out
+        assert "…" not in shown
+        return "".join(sorted(c for c in shown if c.isalnum()))
+
+    assert words("60") == words("400")
+
+
+def test_what_goes_into_a_pipe_is_neither_wrapped_nor_padded(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line is a line, however long, for grep and diff."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    dispatch.run(["oracles"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line != line.rstrip()] == []
+    summaries = [oracle.summary for oracle in ORACLES.values()]
+    assert [s for s in summaries if not any(s in line for line in lines)] == []
+
+
+def test_a_scenario_to_start_from_runs_as_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It holds defaults, apart from its workload, so that reading it teaches them."""
+    file = tmp_path / "scenario.yaml"
+    assert dispatch.run(["init", str(file)]) == ExitCode.OK
+    assert f"faultlab run {file}" in capsys.readouterr().out
+    workload = GeneratedWorkload(requests=20, length_scale=0.1)
+    assert load(file) == Scenario(workload=workload)
+    assert file.read_text().count("#") > 20
+    file.write_text("mine")
+    assert dispatch.run(["init", str(file)]) == ExitCode.BAD_USAGE
+    assert file.read_text() == "mine"
+    assert dispatch.run(["init", str(file), "--force"]) == ExitCode.OK
+    assert dispatch.run(["init", str(tmp_path / "no" / "where")]) == ExitCode.BAD_USAGE
+
+
+def test_the_schema_knows_every_key_and_bound(capsys: pytest.CaptureFixture[str]) -> None:
+    """For editors; unknown keys are errors there as well."""
+    assert dispatch.run(["schema"]) == ExitCode.OK
+    schema = json.loads(capsys.readouterr().out)
+    scenario = schema["$defs"]["Scenario"]
+    assert schema["$ref"] == "#/$defs/Scenario"
+    assert list(scenario["properties"]) == list(Scenario.__struct_fields__)
+    assert scenario["additionalProperties"] is False
+    assert schema["$defs"]["EngineOptions"]["properties"]["tp_size"]["minimum"] == 1

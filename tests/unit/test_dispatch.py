@@ -64,6 +64,15 @@ def test_an_error_has_its_exit_code_and_one_line_without_traceback(
     assert captured.err.count("\n") == 1
 
 
+def test_a_log_option_after_the_command_is_told_where_it_belongs(
+    install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is the most natural place to try."""
+    install(raising(AssertionError("not called")))
+    assert dispatch.run(["probe", "--log-level", "debug"]) == ExitCode.BAD_USAGE
+    assert "before the command: faultlab --log-level debug run" in capsys.readouterr().err
+
+
 def test_ctrl_c_is_neither_a_violation_nor_a_failure_of_the_testbed(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
