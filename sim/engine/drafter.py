@@ -9,7 +9,6 @@ drafts are written too. They are right for nobody and overwritten before anybody
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,14 +16,11 @@ from vllm.v1.kv_cache_interface import KVCacheSpec
 
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import DRAFTER, Batch, Chunk, WrongContent
+from sim.engine.drafter_ring import DrafterRing
+from sim.engine.drafter_rows import OddRows, Rows, draft_salts, rows_of_step
 from sim.engine.memory import BlockArray, RankMemory
-from sim.model.content import EntrySalts, Hashes, entry_salts, next_prefix_hash
-from sim.model.speculation import (
-    HAND_OFF_REACH,
-    Speculation,
-    after_hand_off,
-    draft_token,
-)
+from sim.model.content import EntrySalts, Hashes, next_prefix_hash
+from sim.model.speculation import HAND_OFF_REACH, Speculation, draft_token
 from sim.model.verify import Mismatch
 
 if TYPE_CHECKING:
@@ -34,21 +30,8 @@ SKIPPED = -1
 """vLLM's mark for a draft that was not made; no token is called so."""
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """Consecutive rows of a request, from position ``first`` on."""
-
-    first: int
-    hashes: Hashes
-    is_draft: bool
-
-
 class DrafterGroup(AttentionGroup):
-    """The drafter's layers of one KV cache group.
-
-    The row of a token is a function of the prefix that ends ``lookahead`` tokens behind it. A row
-    made from the drafter's own guesses is one of another kind, which no layer expects.
-    """
+    """The drafter's layers of one KV cache group, its rings excepted."""
 
     reader = DRAFTER
     what = "drafter"
@@ -64,48 +47,25 @@ class DrafterGroup(AttentionGroup):
         speculation: Speculation,
     ) -> None:
         super().__init__(engine, rank, index, spec, layers, memory)
-        self._speculation = speculation
-        self._draft_salts = {
-            layer: entry_salts(f"{layer}, a draft", salts.heads) for layer, salts in layers.items()
-        }
-        self._hand_offs = engine.world.hand_offs
+        self._lookahead = speculation.lookahead
+        self._draft_salts = draft_salts(layers)
+        self._odd_rows = OddRows(engine, speculation, self._tokens_per_entry)
 
     def _wrong(self, chunk: Chunk) -> WrongContent:
         return chunk.state.drafter_wrong
 
     def _expected(self, chunk: Chunk) -> Hashes:
-        lookahead = self._speculation.lookahead
-        return chunk.tokens.hashes[lookahead : chunk.start + lookahead]
+        return chunk.tokens.hashes[self._lookahead : chunk.start + self._lookahead]
 
     def _attended(self, mismatches: list[Mismatch], chunk: Chunk) -> list[Mismatch]:
-        """Without rows that a hand-off leaves by its nature; that they are odd is noted."""
-        wrong = []
-        for mismatch in super()._attended(mismatches, chunk):
-            if self._is_of_hand_off(mismatch, chunk):
-                chunk.state.odd_rows.add(mismatch.first_token)
-            else:
-                wrong.append(mismatch)
-        return wrong
-
-    def _is_of_hand_off(self, mismatch: Mismatch, chunk: Chunk) -> bool:
-        """Whether it is the last row of a prompt that was computed without its last token: the
-        producer continued the row with the token that it sampled."""
-        row, tokens = mismatch.first_token, chunk.tokens
-        if mismatch.last_token != row or not self._speculation.lookahead:
-            return False
-        if tokens.prefix_hash(row + 2) not in self._hand_offs:
-            return False
-        vocab_size = self._engine.world.vocab_size
-        return mismatch.found_hash == after_hand_off(
-            tokens.prefix_hash(row + 1), row + 1, vocab_size
-        )
+        return self._odd_rows.take_out(super()._attended(mismatches, chunk), chunk)
 
     # ---------------------------------------------------------------- writing
 
     def write_rows(self, batch: Batch, drafts: int) -> None:
         """Write the rows of what the model has computed, and those of ``drafts`` drafts."""
         for chunk in batch.chunks:
-            for rows in self._rows(chunk, drafts):
+            for rows in rows_of_step(chunk, drafts, self._lookahead):
                 self._write(chunk, rows)
             self._note_written(chunk)
             valid_end = chunk.end - chunk.num_rejected
@@ -114,32 +74,7 @@ class DrafterGroup(AttentionGroup):
                 self.reader, valid_end // self.block_size, -(-last // self.block_size)
             )
 
-    def _rows(self, chunk: Chunk, drafts: int) -> list[_Rows]:
-        valid_end = chunk.end - chunk.num_rejected
-        lookahead = self._speculation.lookahead
-        hashes = chunk.tokens.hashes[chunk.start + lookahead : valid_end + lookahead]
-        rows = [_Rows(chunk.start, hashes, is_draft=False)]
-        drafted = self._drafted_hashes(chunk, drafts)
-        if lookahead:
-            if chunk.num_rejected:
-                rejected = chunk.draft_hashes[-chunk.num_rejected :]
-                rows.append(_Rows(valid_end, rejected, is_draft=True))
-            drafted = drafted[1:]  # of the last draft no row is made
-        if len(drafted):
-            rows.append(_Rows(valid_end, drafted, is_draft=True))
-        return rows
-
-    def _drafted_hashes(self, chunk: Chunk, drafts: int) -> Hashes:
-        """Of the prefixes that end with the token before each draft."""
-        hashes: list[int] = []
-        length = chunk.end - chunk.num_rejected + 1
-        prefix = chunk.tokens.prefix_hash(length)
-        for number in range(drafts):
-            hashes.append(prefix)
-            prefix = next_prefix_hash(prefix, length + number, chunk.state.drafts[number])
-        return np.array(hashes, dtype=np.uint64)
-
-    def _write(self, chunk: Chunk, rows: _Rows) -> None:
+    def _write(self, chunk: Chunk, rows: Rows) -> None:
         indices, offsets = np.divmod(
             np.arange(rows.first, rows.first + len(rows.hashes)), self.block_size
         )
@@ -158,7 +93,7 @@ class DrafterGroup(AttentionGroup):
 class Drafter:
     """Proposes the tokens that the model verifies in the next step."""
 
-    def __init__(self, engine: Engine, rank: int, groups: list[DrafterGroup]) -> None:
+    def __init__(self, engine: Engine, rank: int, groups: list[DrafterGroup | DrafterRing]) -> None:
         assert engine.options.speculation is not None
         self.speculation = engine.options.speculation
         self.groups = groups

@@ -16,11 +16,13 @@ from vllm.v1.kv_cache_interface import CircularBufferSpec, KVCacheConfig, MambaS
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import Batch, Chunk, RequestState, WrongContent, deviation
 from sim.engine.drafter import Drafter, DrafterGroup
+from sim.engine.drafter_ring import DrafterRing
 from sim.engine.memory import RankMemory
 from sim.engine.recurrent import StateGroup
 from sim.engine.ring import RingGroup
 from sim.engine.state_copies import StateCopy, column_of, copy_after, copy_before
-from sim.model.content import entry_salts, next_token
+from sim.model.content import EntrySalts, entry_salts, next_token
+from sim.model.speculation import Speculation
 from sim.model.state_window import StateLayout, state_layout
 
 if TYPE_CHECKING:
@@ -58,35 +60,34 @@ class SyntheticModel:
         self.drafter = self._make_drafter(config) if drafted else None
 
     def _make_drafter(self, config: KVCacheConfig) -> Drafter:
-        engine, rank = self.engine, self.rank
+        engine = self.engine
         speculation = engine.options.speculation
         assert speculation is not None
-        heads = engine.preset.kv_heads_of_rank(engine.options.tp_size, rank, engine.geometry)
-        groups = []
+        groups: list[DrafterGroup | DrafterRing] = []
         for index, group in enumerate(config.kv_cache_groups):
             layers = [layer for layer in group.layer_names if layer in engine.drafter_layers]
             if layers:
-                entries = {layer: entry_salts(layer, heads) for layer in layers}
-                spec = self.memory.caches.specs[layers[0]]
-                groups.append(
-                    DrafterGroup(engine, rank, index, spec, entries, self.memory, speculation)
-                )
-        return Drafter(engine, rank, groups)
+                groups.append(self._make_drafter_group(index, layers, speculation))
+        return Drafter(engine, self.rank, groups)
+
+    def _make_drafter_group(
+        self, index: int, layers: list[str], speculation: Speculation
+    ) -> DrafterGroup | DrafterRing:
+        engine, rank, memory = self.engine, self.rank, self.memory
+        spec, salts = memory.caches.specs[layers[0]], self._salts(layers)
+        if isinstance(spec, CircularBufferSpec):
+            pooled = self._tokens_per_entry()
+            return DrafterRing(engine, rank, index, pooled, salts, memory, speculation)
+        return DrafterGroup(engine, rank, index, spec, salts, memory, speculation)
 
     def _make_group(self, index: int, layers: list[str]) -> CacheGroup:
         """By what the group's layers are; they may differ, but not in that."""
-        engine, rank = self.engine, self.rank
-        tp_size, preset = engine.options.tp_size, engine.preset
-        spec = self.memory.caches.specs[layers[0]]
+        engine, rank, spec = self.engine, self.rank, self.memory.caches.specs[layers[0]]
         if isinstance(spec, MambaSpec):
             return StateGroup(engine, rank, index, spec, self._state_layouts(layers), self.memory)
+        entries = self._salts(layers)
         if isinstance(spec, CircularBufferSpec):
-            indexer = preset.sizes(engine.geometry).indexer
-            assert indexer is not None, f"a ring without an indexer in {preset.name}"
-            kept = {layer: entry_salts(layer, range(spec.num_heads)) for layer in layers}
-            return RingGroup(engine, rank, index, indexer.tokens_per_entry, kept, self.memory)
-        heads = preset.kv_heads_of_rank(tp_size, rank, engine.geometry)
-        entries = {layer: entry_salts(layer, heads) for layer in layers}
+            return RingGroup(engine, rank, index, self._tokens_per_entry(), entries, self.memory)
         return AttentionGroup(engine, rank, index, spec, entries, self.memory)
 
     def _state_layouts(self, layers: list[str]) -> dict[str, StateLayout]:
@@ -97,6 +98,20 @@ class SyntheticModel:
         pieces = state.pieces(engine.options.tp_size, self.rank, drafts)
         window = state.conv_kernel_size - 1
         return {layer: state_layout(layer, pieces, window, drafts) for layer in layers}
+
+    def _salts(self, layers: list[str]) -> dict[str, EntrySalts]:
+        """Of the heads of layers whose caches hold entries."""
+        engine, spec = self.engine, self.memory.caches.specs[layers[0]]
+        heads = engine.preset.kv_heads_of_rank(engine.options.tp_size, self.rank, engine.geometry)
+        if isinstance(spec, CircularBufferSpec):  # a key and a gate score, the same on every rank
+            heads = range(spec.num_heads)
+        return {layer: entry_salts(layer, heads) for layer in layers}
+
+    def _tokens_per_entry(self) -> int:
+        """Tokens that an indexer pools into one entry."""
+        indexer = self.engine.preset.sizes(self.engine.geometry).indexer
+        assert indexer is not None, f"a ring without an indexer in {self.engine.preset.name}"
+        return indexer.tokens_per_entry
 
     def carry_over(self, batch: Batch) -> None:
         """Before the pass: copy recurrent states to the blocks that it will write."""

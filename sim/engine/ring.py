@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.engine.batch import Batch, BlockTable, Chunk
+from sim.engine.batch import TARGET, Batch, BlockTable, Chunk, WrongContent
 from sim.engine.memory import BlockArray, RankMemory
 from sim.engine.wrong_bytes import WrongBytesReporter
 from sim.model.content import EntrySalts, Hashes, entry_bytes
-from sim.model.verify import find_ring_mismatches
+from sim.model.verify import Mismatch, find_ring_mismatches
 
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
@@ -31,6 +31,9 @@ class RingGroup:
         tokens_per_entry: tokens that the indexer pools into one entry.
         layers: the salts of what each layer keeps of a token.
     """
+
+    reader = TARGET
+    what = "forward pass"
 
     def __init__(
         self,
@@ -53,6 +56,17 @@ class RingGroup:
     def _table(self, chunk: Chunk) -> BlockTable:
         return chunk.state.tables[self.index]
 
+    def _wrong(self, chunk: Chunk) -> WrongContent:
+        return chunk.state.wrong
+
+    def _expected(self, chunk: Chunk, first: int) -> Hashes:
+        """What is kept of the tokens from ``first`` up to the chunk is made of this."""
+        return chunk.tokens.hashes[first : chunk.start]
+
+    def _counted(self, mismatches: list[Mismatch], chunk: Chunk) -> list[Mismatch]:
+        """Those that are wrong."""
+        return mismatches
+
     # ---------------------------------------------------------------- reading
 
     def read(self, batch: Batch) -> None:
@@ -64,13 +78,13 @@ class RingGroup:
             number, in_ring = divmod(chunk.start, self._tokens_per_entry)
             if not in_ring or chunk.end < (number + 1) * self._tokens_per_entry:
                 continue
-            table = self._table(chunk)
-            block_id = int(table.ids[0])
+            block_id = int(self._table(chunk).ids[0])
+            seen = self._table(chunk).seen_by(self.reader)
             version = self._memory.versions[block_id]
-            if table.verified[0] == version and not self._check_everything:
+            if seen[0] == version and not self._check_everything:
                 continue
             if batch.piece is None:  # else other layers have not been looked at
-                table.verified[0] = version
+                seen[0] = version
             batch.reads.append((chunk.state.request_id, self.index, np.array([block_id])))
             self._compare(batch, chunk, number, block_id, layers)
 
@@ -83,23 +97,24 @@ class RingGroup:
         layers: Mapping[str, EntrySalts],
     ) -> None:
         """Compare the ring with the tokens of group ``number`` that come before the chunk."""
-        state, first = chunk.state, number * self._tokens_per_entry
+        first, wrong = number * self._tokens_per_entry, self._wrong(chunk)
         for layer, salts in layers.items():
             mismatches = find_ring_mismatches(
                 self._slots[layer],
                 salts,
-                chunk.tokens.hashes[first : chunk.start],
+                self._expected(chunk, first),
                 block_id=block_id,
                 first_token=first,
             )
+            mismatches = self._counted(mismatches, chunk)
             key = (self.index, number, layer)
-            before = state.wrong.pop(key, None)
+            before = wrong.pop(key, None)
             if not mismatches:
                 continue
-            state.wrong[key] = sum(mismatch.digest for mismatch in mismatches) % (1 << 64) or 1
-            if state.wrong[key] != before:
+            wrong[key] = sum(mismatch.digest for mismatch in mismatches) % (1 << 64) or 1
+            if wrong[key] != before:
                 batch.findings += [
-                    self._reporter.finding(state.request_id, self.index, mismatch)
+                    self._reporter.finding(chunk.state.request_id, self.index, mismatch)
                     for mismatch in mismatches
                 ]
 
@@ -108,7 +123,7 @@ class RingGroup:
 
     def forget_recomputed(self, chunk: Chunk) -> None:
         """An entry that was made of wrong tokens stays, until the request makes it again."""
-        wrong = chunk.state.wrong
+        wrong = self._wrong(chunk)
         for key in [key for key in wrong if key[0] == self.index]:
             if key[1] * self._tokens_per_entry >= chunk.start:
                 del wrong[key]
@@ -121,13 +136,11 @@ class RingGroup:
         if not layers:
             return
         columns = zip(*(self._kept(chunk) for chunk in batch.chunks), strict=True)
-        block_ids, positions, hashes = (np.concatenate(column) for column in columns)
-        for layer, salts in layers.items():
-            slots = self._slots[layer]
-            entries = entry_bytes(hashes, salts, slots.shape[-1])
-            slots[block_ids, positions % slots.shape[1]] = entries
+        self._scatter(layers, *(np.concatenate(column) for column in columns))
         for chunk in batch.chunks:
-            self._note_written(chunk, is_whole=batch.piece is None)
+            # With only some layers written, others have yet to be looked at.
+            first = self._first_kept(chunk) if batch.piece is None else chunk.end
+            self._note_written(chunk, first, chunk.end - chunk.num_drafts)
 
     def _first_kept(self, chunk: Chunk) -> int:
         return max(chunk.start, chunk.end - max(self._tokens_per_entry, chunk.num_drafts + 1))
@@ -138,23 +151,33 @@ class RingGroup:
         block_ids = np.full(len(positions), self._table(chunk).ids[0])
         return block_ids, positions, chunk.hashes[positions[0] - chunk.start :]
 
-    def _note_written(self, chunk: Chunk, *, is_whole: bool) -> None:
-        """What a request wrote itself is right: all there is of a group that begins with it, if it
-        wrote all layers at once."""
+    def _scatter(
+        self,
+        layers: Mapping[str, EntrySalts],
+        block_ids: BlockArray,
+        positions: BlockArray,
+        hashes: Hashes,
+    ) -> None:
+        for layer, salts in layers.items():
+            slots = self._slots[layer]
+            entries = entry_bytes(hashes, salts, slots.shape[-1])
+            slots[block_ids, positions % slots.shape[1]] = entries
+
+    def _note_written(self, chunk: Chunk, first: int, end: int) -> None:
+        """What a request wrote itself is right: tokens ``first`` to ``end``, and so the ring, if
+        the group that is not complete then begins with them. Else it is as right as it was."""
         table = self._table(chunk)
-        ids, verified = table.ids, table.verified
-        surely_there = chunk.end - chunk.num_drafts
-        began = surely_there // self._tokens_per_entry * self._tokens_per_entry
-        is_right = is_whole and began >= self._first_kept(chunk)
-        is_right |= bool(verified[0] == self._memory.versions[ids[0]])
+        ids = table.ids[:1]
+        was_seen = table.seen[:, :1] == self._memory.versions[ids]
+        if first <= end // self._tokens_per_entry * self._tokens_per_entry:
+            was_seen[self.reader] = True
         request_id, node = chunk.state.request_id, self._engine.name
         self._memory.wrote(
             ids,
             self._engine.kernel.now_ns,
-            lambda: f"the forward pass of {request_id} on {node}",
+            lambda: f"the {self.what} of {request_id} on {node}",
         )
-        if is_right:
-            verified[0] = self._memory.versions[ids[0]]
+        np.copyto(table.seen[:, :1], self._memory.versions[ids], where=was_seen)
 
     def settle(self, batch: Batch) -> None:
         """Nothing: a ring has room for all drafts beside the tokens of the group they go on from,
