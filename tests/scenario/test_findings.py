@@ -1,4 +1,4 @@
-"""What docs/findings.md says of vLLM's MoRIIO connector, as named and expected findings.
+"""What docs/findings.md says of vLLM's connectors, as named and expected findings.
 
 They are pinned by signature: which rules break, and of which kind. When a newer vLLM no longer
 fails in one of these ways, its test turns red, and the page has to say so.
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from faults.cli.options import RunOptions, build_scenario
+from faults.running import run as run_with_faults
 from sim.fabric.verdicts import WorkRequestItem
 from sim.outcome import Outcome
 from sim.run import TestBed, run
@@ -42,6 +43,21 @@ SHIPPED: Mapping[str, set[tuple[str, str | None]]] = {
     },
     "rewritten-prefix": set(),
     "xgmi-waits": set(),
+    "write-abandoned-load": {("leak", None)},
+    "write-first-contact": {
+        ("liveness", "not-ended"),
+        ("leak", None),
+        ("release-once", "never-released"),
+    },
+    "write-retried": {
+        ("liveness", "not-ended"),
+        ("leak", None),
+        ("release-once", "never-released"),
+    },
+    "write-failed": {("liveness", "not-ended"), ("leak", None)},
+    "example-in-chunks": {("liveness", "engine-died"), ("liveness", "not-recovered")},
+    "example-two-ranks": {("wrong-bytes", None), ("same-output", None)},
+    "example-missing-file": {("liveness", "engine-died"), ("liveness", "not-recovered")},
     "window-edge": {("wrong-bytes", None), ("same-output", None)},
     "whole-blocks-twice": {("wrong-bytes", None), ("same-output", None)},
     "state-copied-over-read": {("wrong-bytes", None), ("same-output", None)},
@@ -58,6 +74,15 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
     "window-edge": ("workload.requests=[{request_id: edge, prompt: [[1, 208]], max_tokens: 4}]",),
     "whole-blocks-twice": ("enable_prefix_caching=false",),
     "state-copied-over-read": ("async_scheduling=false",),
+    "write-abandoned-load": ("router.aborts=[{request: abandoned, on_phase: decode}]",),
+    "write-first-contact": ("topology.consumers=1",),
+    "write-retried": (
+        "router.retries=[{request: twice, after_s: 0.006, same_transfer_id: false}]",
+    ),
+    "write-failed": ("faults=[]",),
+    "example-in-chunks": ("max_num_batched_tokens=1024",),
+    "example-two-ranks": ("tp_size=1",),
+    "example-missing-file": ("enable_prefix_caching=true",),
 }
 
 
@@ -68,7 +93,8 @@ def kinds(outcome: Outcome) -> set[tuple[str, str | None]]:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_finding_has_its_signature(name: str) -> None:
     """``faultlab run NAME`` fails in the way that the page describes."""
-    assert kinds(run(build_scenario(RunOptions(scenario=name))).outcome) == SHIPPED[name]
+    scenario = build_scenario(RunOptions(scenario=name))
+    assert kinds(run_with_faults(scenario).result.outcome) == SHIPPED[name]
 
 
 @pytest.mark.parametrize("name", COUNTERPARTS)
