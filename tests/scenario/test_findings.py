@@ -43,6 +43,7 @@ SHIPPED: Mapping[str, set[tuple[str, str | None]]] = {
     },
     "rewritten-prefix": set(),
     "xgmi-waits": set(),
+    "write-preempted": {("wrong-bytes", None), ("same-output", None)},
     "write-abandoned-load": {("leak", None)},
     "write-first-contact": {
         ("liveness", "not-ended"),
@@ -74,6 +75,7 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
     "window-edge": ("workload.requests=[{request_id: edge, prompt: [[1, 208]], max_tokens: 4}]",),
     "whole-blocks-twice": ("enable_prefix_caching=false",),
     "state-copied-over-read": ("async_scheduling=false",),
+    "write-preempted": ("async_scheduling=false",),
     "write-abandoned-load": ("router.aborts=[{request: abandoned, on_phase: decode}]",),
     "write-first-contact": ("topology.consumers=1",),
     "write-retried": (
