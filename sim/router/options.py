@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 
@@ -12,7 +12,7 @@ Phase = Literal["queued_at_p", "prefill", "handoff", "queued_at_d", "allocated",
 
 A colocated request goes through ``queued_at_p``, ``prefill`` and ``decode``.
 """
-
+PHASES: tuple[Phase, ...] = get_args(Phase)
 COLOCATED_PHASES: tuple[Phase, ...] = ("queued_at_p", "prefill", "decode")
 
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]

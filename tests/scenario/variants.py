@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from sim.model.presets import PRESETS, ModelPreset
+from sim.router.options import PHASES
 from sim.scenario import (
     GeneratedWorkload,
     InlineRequest,
@@ -220,8 +221,6 @@ SETUPS = (
     # A load that fails ends the engine in this mode, so only what does not make one fail is run.
     Setup("hybrid-sync", settings=_hybrid("sync"), only=_POSITIONS),
 )
-
-PHASES = ("queued_at_p", "prefill", "handoff", "queued_at_d", "allocated", "decode")
 
 
 def _aborts(phases: Sequence[str]) -> Settings:

@@ -1,0 +1,141 @@
+"""300 requests of a real trace, at their own lengths, in every engine variant that vLLM accepts."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from sim.kernel import Seed
+from sim.model.presets import PRESETS, ModelPreset, get_preset
+from sim.run import run
+from sim.scenario import (
+    InlineRequest,
+    InlineWorkload,
+    Scenario,
+    TraceWorkload,
+    with_settings,
+    workload_of,
+)
+from sim.units import ns_to_seconds
+from sim.workload import RequestSpec, Segment
+from tests.scenario.known_findings import (
+    FINDINGS,
+    STATE_COPIED_OVER_READ,
+    WINDOW_EDGE,
+    Finding,
+    Run,
+)
+from tests.scenario.variants import SETUPS, windows
+
+TRACES = Path(os.environ.get("FAULTLAB_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
+TRACE = TRACES / "mooncake_fast25_conversation_trace.jsonl"
+REQUESTS = 300
+MORIIO = next(setup for setup in SETUPS if setup.name == "moriio-read")
+
+
+@dataclass(frozen=True)
+class TraceVariant:
+    """One row of the table in docs/soak.md."""
+
+    preset: ModelPreset
+    executor: str
+    async_scheduling: str
+    policy: str
+
+    @property
+    def name(self) -> str:
+        scheduling = "async" if self.async_scheduling == "true" else "sync"
+        return f"{self.preset.name}-{self.executor}-{scheduling}-{self.policy}"
+
+    def scenario(self) -> Scenario:
+        workload = TraceWorkload(path=str(TRACE), requests=REQUESTS)
+        plain = Scenario(model=self.preset.name, workload=workload)
+        settings = {
+            **MORIIO.settings,
+            "executor": self.executor,
+            "async_scheduling": self.async_scheduling,
+            "kv_load_failure_policy": self.policy,
+        }
+        return with_settings(plain, settings)
+
+
+def trace_variants() -> Iterator[TraceVariant]:
+    """All of them, the models last so that a stopped run has seen every model."""
+    for policy, executor, scheduling, preset in itertools.product(
+        ("fail", "recompute"),
+        ("single-process", "multi-process"),
+        ("true", "false"),
+        filter(MORIIO.serves, PRESETS.values()),
+    ):
+        yield TraceVariant(preset, executor, scheduling, policy)
+
+
+def expected_findings(variant: TraceVariant) -> list[Finding]:
+    """What each row of the table ends in."""
+    if windows(variant.preset):
+        return [WINDOW_EDGE]
+    if variant.preset.is_hybrid and variant.async_scheduling == "true":
+        return [STATE_COPIED_OVER_READ]
+    return []
+
+
+def row(done: Run) -> str:
+    """The run as a row of the table in docs/soak.md."""
+    outcome, engine = done.outcome, done.scenario.engine
+    wrong = {v.request_id for v in outcome.violations if v.oracle == "same-output"}
+    findings = [
+        finding.name
+        for finding in FINDINGS
+        if any(finding.explains(done, violation) for violation in outcome.violations)
+    ]
+    cells = (
+        done.scenario.model,
+        engine.executor,
+        "asynchronous" if engine.async_scheduling else "synchronous",
+        engine.kv_load_failure_policy,
+        ", ".join(findings) or ("clean" if outcome.passed else "violation"),
+        f"{outcome.requests.get('length', 0)}",
+        f"{len(wrong)}",
+        f"`{outcome.event_hash[:16]}`",
+        f"{outcome.wall_s:.0f} s",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def serve(scenario: Scenario) -> Run:
+    return Run(scenario, run(scenario).outcome)
+
+
+# ------------------------------------------------- the same without the triggers
+
+
+def without_triggers(scenario: Scenario) -> Scenario:
+    """The same requests, with the last token of the prompt left out where its length is one that
+    a finding needs: one token past whole blocks, or past the edge of a window."""
+    requests = workload_of(scenario, Seed(scenario.seed).stream("workload"))
+    preset = get_preset(scenario.model)
+    shortened = tuple(_shortened(preset, spec) for spec in requests)
+    return msgspec.structs.replace(scenario, workload=InlineWorkload(shortened))
+
+
+def _shortened(preset: ModelPreset, spec: RequestSpec) -> InlineRequest:
+    tokens = spec.prompt_tokens
+    triggers = (tokens - 1) % preset.tokens_per_block() == 0 or any(
+        (tokens - window + 1) % preset.block_size == 0 for window in windows(preset)
+    )
+    prompt = list(spec.prompt)
+    if triggers and tokens > 1:
+        last = prompt.pop()
+        if last.n_tokens > 1:
+            prompt.append(Segment(last.content_id, last.n_tokens - 1))
+    return InlineRequest(
+        spec.request_id,
+        tuple(prompt),
+        spec.max_tokens,
+        arrival_s=ns_to_seconds(spec.arrival_ns),
+    )
