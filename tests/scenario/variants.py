@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from sim.model.presets import PRESETS, ModelPreset
-from sim.router.options import PHASES
+from sim.router.options import COLOCATED_PHASES, PHASES
 from sim.scenario import (
     GeneratedWorkload,
     InlineRequest,
@@ -87,9 +87,17 @@ class Case:
         if self.variant.num_blocks is not None:
             settings["num_blocks"] = str(self.variant.num_blocks(self.preset))
         scenario = with_settings(plain, settings)
-        if self.setup.colocated:
-            scenario = msgspec.structs.replace(scenario, topology=Topology(colocated=True))
-        return scenario
+        return _colocated(scenario) if self.setup.colocated else scenario
+
+
+def _colocated(scenario: Scenario) -> Scenario:
+    """The same on one engine, without what happens only between two."""
+    aborts = tuple(a for a in scenario.router.aborts if a.on_phase in COLOCATED_PHASES)
+    return msgspec.structs.replace(
+        scenario,
+        topology=Topology(colocated=True),
+        router=msgspec.structs.replace(scenario.router, aborts=aborts, holds=()),
+    )
 
 
 # ----------------------------------------------------------------- workloads

@@ -14,7 +14,14 @@ from sim.engine.engine import Engine
 from sim.kernel import Seed
 from sim.model.presets import PRESETS, ModelPreset
 from sim.probes import Probe
-from sim.router.options import PHASES, Abort, Hold, Retry, RouterOptions
+from sim.router.options import (
+    COLOCATED_PHASES,
+    PHASES,
+    Abort,
+    Hold,
+    Retry,
+    RouterOptions,
+)
 from sim.run import TestBed, run
 from sim.scenario import GeneratedWorkload, Scenario, Topology, with_settings, workload_of
 from sim.units import MS
@@ -41,18 +48,19 @@ def engine_settings(rng: random.Random, preset: ModelPreset) -> dict[str, str]:
     return settings
 
 
-def disturbances(rng: random.Random, names: list[str]) -> RouterOptions:
+def disturbances(rng: random.Random, names: list[str], topology: Topology) -> RouterOptions:
     """A third of the requests is held, aborted in some phase, or sent again."""
+    phases = COLOCATED_PHASES if topology.colocated else PHASES
     holds, aborts, retries = [], [], []
     for name in names:
         match rng.randrange(9):
-            case 0:
+            case 0 if not topology.colocated:
                 holds.append(Hold(name, rng.choice([0.05, 1.0, 100.0])))
             case 1:
-                aborts.append(Abort(name, on_phase=rng.choice(PHASES)))
+                aborts.append(Abort(name, on_phase=rng.choice(phases)))
             case 2:
                 same = rng.choice([True, False])
-                other: Any = rng.choice(["same", "other"])
+                other: Any = rng.choice(["same", "other"]) if topology.consumers > 1 else "same"
                 retries.append(Retry(name, rng.choice([0.0, 0.01, 0.1]), same, other))
     return RouterOptions(holds=tuple(holds), aborts=tuple(aborts), retries=tuple(retries))
 
@@ -80,7 +88,8 @@ def drawn(preset: ModelPreset, seed: int) -> Scenario:
         check=rng.choice(["incremental", "incremental", "full"]),
     )
     names = [spec.request_id for spec in workload_of(scenario, Seed(seed).stream("workload"))]
-    scenario = msgspec.structs.replace(scenario, router=disturbances(rng, names))
+    router = disturbances(rng, names, scenario.topology)
+    scenario = msgspec.structs.replace(scenario, router=router)
     return with_settings(scenario, engine_settings(rng, preset))
 
 
