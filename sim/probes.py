@@ -72,6 +72,18 @@ class Probe:
     def after_landing(self, landing: Any) -> None:
         """They were written."""
 
+    def transfer_posted(self, chain: Any) -> None:
+        """Work requests (sim.fabric WorkRequestChain) were posted to a queue pair."""
+
+    def transfer_ended(self, chain: Any, status: str) -> None:
+        """Its completion came, with the status's name; or it was REFUSED when it was posted."""
+
+    def zeroing_wanted(self, node: str, block_ids: list[int]) -> None:
+        """The scheduler wants new blocks zeroed before the next forward pass."""
+
+    def blocks_zeroed(self, node: str, rank: int, block_ids: list[int]) -> None:
+        """They were zeroed on a rank."""
+
     def blocks_read(self, node: str, rank: int, request_id: str, group: int, blocks: Any) -> None:
         """A forward pass attends to ``blocks`` (int array) whose content is new to the request."""
 
@@ -125,3 +137,13 @@ class Probes:
         """The fabric's observer call, passed on to all."""
         for probe in self._probes:
             probe.after_landing(landing)
+
+    def transfer_posted(self, queue_pair: Any, chain: Any) -> None:
+        """The fabric's observer call, passed on to all."""
+        for probe in self._probes:
+            probe.transfer_posted(chain)
+
+    def transfer_ended(self, chain: Any, status: str) -> None:
+        """The fabric's observer call, passed on to all."""
+        for probe in self._probes:
+            probe.transfer_ended(chain, status)

@@ -76,6 +76,8 @@ class World:
         self.probes.add(back_door)
         self.facades["back_door"] = back_door.facade()
         self.fabric.on_landing(self.probes)
+        self.fabric.on_post(self.probes.transfer_posted)
+        self.fabric.on_end(self.probes.transfer_ended)
         self.hand_offs: set[int] = set()
         """Hashes of the prompts whose producers computed them without their last token."""
         self.nodes: dict[str, Node] = {}

@@ -21,7 +21,7 @@ from sim.engine.core import ClientOutputs, EngineLoop, LockstepLoop
 from sim.engine.data_parallel import DataParallelGroup, HostGroup, configure_rank, needs_lockstep
 from sim.engine.executors import MultiProcessExecutor, SingleProcessExecutor
 from sim.engine.groups import enter_groups
-from sim.engine.ledger import BlockLedger
+from sim.engine.ledger import BlockLedger, watch_zeroing
 from sim.engine.options import EngineOptions
 from sim.guest.process import GuestProcess
 from sim.kernel import Kernel, Mailbox, Node, Process, ProcessState
@@ -354,6 +354,7 @@ class Engine:
 
     def _watch_blocks(self, scheduler: Any) -> None:
         BlockLedger(scheduler.kv_cache_manager, self._blocks_held, self._blocks_freed)
+        watch_zeroing(scheduler, self._zeroing_wanted)
 
     def watch_memory(self, worker: Worker) -> None:
         self.workers.append(worker)
@@ -366,6 +367,10 @@ class Engine:
         )
         for probe in self.world.probes:
             probe.blocks_held(self.name, request_id, group, block_ids)
+
+    def _zeroing_wanted(self, block_ids: list[int]) -> None:
+        for probe in self.world.probes:
+            probe.zeroing_wanted(self.name, block_ids)
 
     def _blocks_freed(self, request_id: str) -> None:
         request_id = leg_of(request_id)

@@ -212,6 +212,8 @@ class SyntheticModel:
             self.engine.kernel.now_ns,
             lambda: f"the zeroing of new blocks on {self.engine.name}",
         )
+        for probe in self.engine.world.probes:
+            probe.blocks_zeroed(self.engine.name, self.rank, block_ids)
 
     def _share_deviations(
         self, batch: Batch, chunks: list[Chunk], wrong_of: Callable[[RequestState], WrongContent]

@@ -72,3 +72,19 @@ class BlockLedger:
             for entry in [entry for entry in self._deferred if entry[1] == returned]:
                 self._deferred.remove(entry)
                 self._on_freed(entry[0])
+
+
+def watch_zeroing(scheduler: Any, on_wanted: Callable[[list[int]], None]) -> None:
+    """Call ``on_wanted`` with the blocks that ``scheduler`` has zeroed before each step."""
+    if not scheduler.needs_kv_cache_zeroing:
+        return
+    manager = scheduler.kv_cache_manager
+    take = manager.take_new_block_ids
+
+    def take_and_tell() -> list[int]:
+        block_ids: list[int] = take()
+        if block_ids:
+            on_wanted(list(block_ids))
+        return block_ids
+
+    manager.take_new_block_ids = take_and_tell

@@ -47,4 +47,5 @@ class Completions:
         queue_pair.fabric.record(
             "completion", completion.chain, queue_pair, status=completion.status.name
         )
+        queue_pair.fabric.ended(completion.chain, completion.status.name)
         queue_pair.device.notify(completion)

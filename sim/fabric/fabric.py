@@ -23,6 +23,7 @@ from sim.kernel import Kernel, Node, Process
 from sim.verdict import VerdictChain
 
 PostObserver = Callable[[QueuePair, WorkRequestChain], None]
+EndObserver = Callable[[WorkRequestChain, str], None]
 
 
 class LandingObserver(Protocol):
@@ -55,6 +56,7 @@ class Fabric:
         self._cuts: list[frozenset[str]] = []
         self._observers: list[LandingObserver] = []
         self._post_observers: list[PostObserver] = []
+        self._end_observers: list[EndObserver] = []
         self._last_key = 0x1000
         self._last_queue_pair_number = 0x100
         kernel.on_crash(self._process_crashed)
@@ -167,6 +169,16 @@ class Fabric:
     def on_post(self, observer: PostObserver) -> None:
         """``observer(queue_pair, chain)`` is called for every chain that is posted."""
         self._post_observers.append(observer)
+
+    def on_end(self, observer: EndObserver) -> None:
+        """``observer(chain, status)`` is called for every completion that is reported, and with
+        the status REFUSED for every chain that the library could not post."""
+        self._end_observers.append(observer)
+
+    def ended(self, chain: WorkRequestChain, status: str) -> None:
+        """Called by whoever reports the end of a chain."""
+        for observer in self._end_observers:
+            observer(chain, status)
 
     def posted(self, queue_pair: QueuePair, chain: WorkRequestChain) -> None:
         """Called by a queue pair that got a chain."""

@@ -8,8 +8,10 @@ import msgspec
 
 from sim.errors import UsageError
 from sim.oracles.base import Oracle, OracleContext, RunFacts
+from sim.oracles.blast_radius import BlastRadius
 from sim.oracles.blocks import BlockHistory
 from sim.oracles.bounded_waiting import BoundedWaiting
+from sim.oracles.fail_closed import FailClosed
 from sim.oracles.findings import Findings, Violation
 from sim.oracles.leak import Leak
 from sim.oracles.liveness import Liveness
@@ -17,6 +19,7 @@ from sim.oracles.release_once import ReleaseOnce
 from sim.oracles.same_output import SameOutput
 from sim.oracles.use_after_free import UseAfterFree
 from sim.oracles.wrong_bytes import WrongBytesRead
+from sim.oracles.zeroing import Zeroing
 from sim.probes import Probes
 
 __all__ = [
@@ -41,6 +44,9 @@ ORACLES: dict[str, type[Oracle]] = {
         UseAfterFree,
         ReleaseOnce,
         Liveness,
+        BlastRadius,
+        FailClosed,
+        Zeroing,
         BoundedWaiting,
     )
 }

@@ -182,6 +182,12 @@ class BlockHistory(Probe):
             source = self._place(landing.source, landing.source_offsets, landing.sizes)
             self.landed = LandedBlocks(landing, source, destination)
 
+    def blocks_of(self, chain: Any) -> tuple[str, Integers] | None:
+        """The engine, and its blocks, at the local end of a chain of work requests."""
+        segments = chain.segments
+        place = self._place(chain.local, segments.local_offsets, segments.sizes)
+        return None if place is None else (place.node, np.unique(place.touched.block_id))
+
     def _place(self, region: Any, offsets: Any, sizes: Any) -> Place | None:
         found = self._locate(region, offsets, sizes)
         if found is None:

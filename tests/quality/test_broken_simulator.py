@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from sim.engine.runner import ModelRunner
 from sim.fabric.verdicts import LandLate, WorkRequestItem
 from sim.outcome import Outcome
 from sim.probes import Probe
@@ -190,3 +191,41 @@ def test_bytes_that_land_after_everything_ended_are_waited_for() -> None:
     outcome = outcome_of(SMALL, rule(LandLate(2_000 * MS), nth=16))
     kinds = {violation.evidence.get("kind") for violation in outcome.violations}
     assert "write-after-free" in kinds
+
+
+class ZeroWhatLanded(Probe):
+    """A zeroing kernel that runs after the transfer, as one on a busy stream does."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Any] = {}
+
+    def engine_started(self, engine: Any) -> None:
+        self._models[engine.name] = engine
+
+    def after_landing(self, landing: Any) -> None:
+        engine = self._models["d0"]
+        found = engine.world.memory_map.locate(
+            landing.destination, landing.destination_offsets, landing.sizes
+        )
+        if found is not None and landing.transfer_uid == 2:
+            worker, touched = found
+            worker.runner.model.zero(np.unique(touched.block_id).tolist())
+
+
+def test_a_zeroing_that_comes_too_late_is_named() -> None:
+    """Content tells that something is wrong, and the zeroing oracle what."""
+    outcome = outcome_of(SMALL, lambda bed: bed.world.probes.add(ZeroWhatLanded()))
+    assert {"zeroing", "wrong-bytes"} <= fired(outcome)
+    kinds = {v.evidence["kind"] for v in outcome.violations if v.oracle == "zeroing"}
+    assert kinds == {"loaded-then-zeroed"}
+
+
+def test_blocks_that_vllm_wants_zeroed_and_are_not_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A runner that forgets to; whether it shows in content depends on who was there before."""
+    monkeypatch.setattr(ModelRunner, "_zero_new_blocks", lambda self, scheduler_output: None)
+    scenario = msgspec.structs.replace(SMALL, model="qwen-hybrid", connector="reference")
+    outcome = outcome_of(scenario)
+    kinds = {v.evidence["kind"] for v in outcome.violations if v.oracle == "zeroing"}
+    assert kinds == {"not-zeroed"}

@@ -53,8 +53,15 @@ class Engine:
                 not request.is_finished() for request in self.scheduler.requests.values()
             ),
         )
+        self.set_layout(block_size=4)
         self.loop = SimpleNamespace(scheduler=self.scheduler)
         self.workers = [Worker(self, rank) for rank in range(tp_size)]
+
+    def set_layout(self, *, block_size: int = 4, layers: Sequence[str] = LAYERS) -> None:
+        """What its caches look like; oracles ask when the engine starts."""
+        spec = SimpleNamespace(block_size=block_size, page_size_bytes=block_size * 2)
+        group = SimpleNamespace(layer_names=list(layers), kv_cache_spec=spec)
+        self.scheduler.kv_cache_config = SimpleNamespace(kv_cache_groups=[group])
 
     def add_request(self, request_id: str, *, finished: bool) -> None:
         self.scheduler.requests[request_id] = SimpleNamespace(is_finished=lambda: finished)
@@ -159,6 +166,12 @@ class OracleWorld:
         """A forward pass on d0 attends to blocks."""
         self.tell("blocks_read", "d0", rank, request_id, 0, np.array(blocks))
 
+    def chain(self, destination: Sequence[int]) -> Any:
+        """Work requests of d0 that fill blocks there, for ``transfer_posted`` and so on."""
+        begin = _offsets(destination, (0, 1))
+        segments = SimpleNamespace(local_offsets=begin, sizes=np.full(len(begin), BLOCK_BYTES))
+        return Chain(self.d0.workers[0].region, segments)
+
     def finish(self) -> None:
         for oracle in self.oracles:
             oracle.finish(RunFacts(engines=[self.p0, self.d0]))
@@ -166,6 +179,16 @@ class OracleWorld:
     def _locate(self, region: MemoryRegion, offsets: Any, sizes: Any) -> Any:
         worker = next(worker for worker in self._workers if worker.region is region)
         return worker, FOOTPRINT.touched(offsets, sizes)
+
+
+class Chain:
+    """What oracles look at of a chain of work requests."""
+
+    signaled = True
+
+    def __init__(self, local: MemoryRegion, segments: Any) -> None:
+        self.local = local
+        self.segments = segments
 
 
 def _make(oracle: type[Oracle], context: OracleContext, parameters: Any) -> Oracle:

@@ -46,6 +46,9 @@ def test_every_oracle_has_a_name_a_summary_and_defaults() -> None:
         "use-after-free",
         "release-once",
         "liveness",
+        "blast-radius",
+        "fail-closed",
+        "zeroing",
         "bounded-waiting",
     ]
     assert all(oracle.summary[0].isupper() for oracle in ORACLES.values())

@@ -50,8 +50,10 @@ class ChainPoster:
             count = plan.end - plan.begin
             kernel.sleep(overhead_ns + profile.post_ns + count * profile.work_request_ns)
             overhead_ns = 0
-            error = self._post_chain(plan, _chain(call, segments, plan))
+            chain = _chain(call, segments, plan)
+            error = self._post_chain(plan, chain)
             if error is not None:
+                self._backend.fabric.ended(chain, "REFUSED")
                 return error
         return None
 
