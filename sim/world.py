@@ -20,6 +20,7 @@ from sim.engine.hooks import HOOK_MODULES
 from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.owners import HashOwners
 from sim.fabric import Fabric
+from sim.guest.entropy import chance_from_seed
 from sim.guest.facades.processes import SideProgram
 from sim.guest.facades.registry import make_facades
 from sim.guest.fence import fence
@@ -95,6 +96,7 @@ class World:
             stack.callback(self.arena.release)
             stack.callback(self._forget_guests)
             stack.callback(self._globals.restore)
+            stack.enter_context(chance_from_seed(self.kernel))
             stack.enter_context(fence(self.kernel))
             stack.enter_context(GuestLog(self.kernel).attached())
             stack.enter_context(self.kernel.running())

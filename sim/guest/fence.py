@@ -1,8 +1,9 @@
 """The fence: guest code that reaches for the real world is stopped, with the place it did it.
 
 While a task runs, a real sleep, thread start, socket or child process is an error for whoever
-asks; a read of a real clock is one when guest code asks (libraries that stamp log lines are not
-guests). Without this a missing facade would silently leak real time into a run.
+asks, and so is chance that no seed decides (``entropy`` has what the run's seed does decide). A
+read of a real clock is one when guest code asks (libraries that stamp log lines are not guests).
+Without this a missing facade would silently leak real time into a run.
 
 A guard is made once and asks which run there is: a module that is first imported during a run
 keeps whatever it finds under ``time.sleep`` then, and must not be unguarded in the next run.
@@ -17,10 +18,13 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
+
+import torch
 
 from sim.errors import FenceError
 from sim.kernel import Kernel
@@ -34,6 +38,9 @@ _FORBIDDEN: tuple[tuple[Any, str, str], ...] = (
     (socket.socket, "__init__", "a real socket"),
     (selectors.DefaultSelector, "select", "a real wait for files or sockets"),
     (subprocess.Popen, "__init__", "a real child process"),
+    (uuid, "uuid1", "a UUID with the real time"),
+    (torch, "seed", "a seed of the operating system"),
+    (torch.random, "seed", "a seed of the operating system"),
 )
 _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
 

@@ -18,4 +18,17 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("sim/stopwatch.py", "time.perf_counter"): (
         "measures wall time for people; nothing in a run depends on it"
     ),
+    **{
+        ("sim/guest/entropy.py", name): "gives shared generators the run's seed, and takes it back"
+        for name in (
+            "random.getstate",
+            "random.setstate",
+            "random.seed",
+            "numpy.random.get_state",
+            "numpy.random.set_state",
+            "numpy.random.seed",
+            "torch.manual_seed",
+            "os.urandom",
+        )
+    },
 }

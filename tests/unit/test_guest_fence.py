@@ -36,6 +36,8 @@ def run_guest(source: str, **names: object) -> None:
         ("real_socket.socket()", "a real socket"),
         ("import _thread; _thread.start_new_thread(print, ())", "a real thread"),
         ("import selectors; selectors.DefaultSelector().select(1)", "a real wait"),
+        ("import uuid; uuid.uuid1()", "a UUID with the real time"),
+        ("import torch; torch.seed()", "a seed of the operating system"),
         ("real_time.monotonic()", "time.monotonic"),
         ("real_time.time_ns()", "time.time_ns"),
         ("try:\n    real_time.sleep(5)\nexcept Exception:\n    pass", "a real sleep"),
