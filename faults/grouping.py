@@ -59,8 +59,9 @@ def _reach(first: Violation, extent: dict[str, Any]) -> str:
         f"{first.node} {where} read wrong bytes for {first.request_id}: "
         f"{_layers(extent['layers'])}, {block_list(extent['block_ids'])}, tokens {low}-{high}"
     )
-    if extent["owners"]:
-        sentence += f"; found the bytes of {_listed(extent['owners'])}"
+    found = [f"the bytes of {_listed(extent['owners'])}"] if extent["owners"] else []
+    if found or extent.get("found"):
+        sentence += f"; found {' and '.join([*found, *extent.get('found', ())])}"
     if extent["source_block_ids"]:
         sentence += (
             f", copied from {block_list(extent['source_block_ids'])} of "

@@ -98,6 +98,8 @@ class TestBed:
             heal()
         if goes_on:
             self._quiet_phase()
+        if not self.router.done.triggered:
+            self.kernel.record("still-waiting", waiting=self.kernel.describe_waiters())
         for oracle in self.oracles:
             oracle.finish(RunFacts(engines=self.engines))
 

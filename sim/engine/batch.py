@@ -111,6 +111,8 @@ class RequestState:
     """How many tokens of the last step count; which of its states that makes the running one."""
     drafts: list[int] = field(default_factory=list)
     """What the drafter proposed after the last pass."""
+    has_begun: bool = False
+    """Whether a forward pass has read for it."""
     odd_rows: set[int] = field(default_factory=set)
     """Positions of rows that the drafter found to be the other legal ones of a hand-off."""
 

@@ -144,10 +144,24 @@ class SyntheticModel:
         for group in self.state_groups:
             group.copy(chunk, copy)
 
+    def _record_first_passes(self, batch: Batch) -> None:
+        first = [chunk for chunk in batch.chunks if not chunk.state.has_begun]
+        for chunk in first:
+            chunk.state.has_begun = True
+        if first:
+            self.engine.kernel.record(
+                "forward-began",
+                node=self.engine.name,
+                rank=self.rank,
+                requests=[[chunk.state.request_id, chunk.start, chunk.end] for chunk in first],
+            )
+
     def read(self, batch: Batch, piece: Sequence[str] | None) -> None:
         """A piece of the pass begins: its layers attend to everything before each chunk."""
         batch.begin()
         batch.piece = piece
+        if not batch.has_read:
+            self._record_first_passes(batch)
         for group in self.groups:
             for chunk in batch.chunks:
                 if chunk.state.wrong and not batch.has_read:

@@ -18,8 +18,8 @@ from sim.model.footprint import Integers
 class StaleTransfer:
     """One landing that copied blocks which its request did not hold."""
 
-    source_state: str
-    """Who had the first of the source blocks when it landed, in words."""
+    source_states: dict[int, str]
+    """Who had each source block when it landed, in words."""
     node: str
     transfer_uid: int
     landed_ns: int

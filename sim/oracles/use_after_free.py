@@ -226,7 +226,7 @@ class UseAfterFree(Oracle):
             return {}
         news = stale.only(is_changed)
         transfer = StaleTransfer(
-            self._state_of_first(landed.source.node, news),
+            self._states(landed.source.node, news),
             landed.source.node,
             landed.landing.transfer_uid,
             self.kernel.now_ns,
@@ -235,12 +235,21 @@ class UseAfterFree(Oracle):
         rows = zip(news.destination.tolist(), news.source.tolist(), strict=True)
         return {destination: Taint(transfer, source) for destination, source in rows}
 
-    def _state_of_first(self, node: str, news: Pairs) -> str:
-        """Who had the first of the source blocks, told while it is still so."""
-        if not len(news.source):
-            return ""
-        block = int(news.source[0])
-        return f"then block {block} of {node} was {self.context.blocks.node(node).state_of(block)}"
+    def _states(self, node: str, news: Pairs) -> dict[int, str]:
+        """Who has each of the source blocks, told while it is still so."""
+        blocks = self.context.blocks.node(node)
+        sources = dict.fromkeys(news.source.tolist())
+        words: dict[tuple[int, ...], str] = {}  # most blocks have the same story
+        states = {}
+        for block in sources:
+            key = tuple(
+                int(of_block[block])
+                for of_block in (blocks.owner, blocks.since_ns, blocks.let_go_ns, blocks.holders)
+            )
+            if key not in words:
+                words[key] = blocks.state_of(block)
+            states[block] = words[key]
+        return states
 
     # ------------------------------------------------------------------ reads
 
@@ -255,15 +264,15 @@ class UseAfterFree(Oracle):
         self, node: str, rank: int, request_id: str, group: int, used: dict[int, Taint]
     ) -> None:
         block, taint = next(iter(used.items()))
-        transfer = taint.transfer
+        transfer, source = taint.transfer, taint.source_block
         let_go = self.context.blocks.node(transfer.node).let_go(logical_id(request_id))
         told = [f"{transfer.node} let go of {leg} at {seconds(at_ns)}" for leg, at_ns in let_go]
         self.report(
             f"a forward pass of {request_id} on {node} rank {rank} used "
             f"{block_list(list(used))}, read from blocks that {transfer.node} did not hold for "
-            f"it: block {block} was copied from block {taint.source_block} of {transfer.node} by "
-            f"transfer {transfer.transfer_uid} at {seconds(transfer.landed_ns)}; "
-            + "; ".join([transfer.source_state, *told]),
+            f"it: block {block} was copied from block {source} of {transfer.node} by transfer "
+            f"{transfer.transfer_uid} at {seconds(transfer.landed_ns)}, when block {source} was "
+            + "; ".join([transfer.source_states[source], *told]),
             node=node,
             request_id=request_id,
             kind="stale-read",

@@ -117,6 +117,7 @@ class WrongBytesRead(Oracle):
             block_ids=list(finding.block_ids),
             tokens=[finding.first_token, finding.last_token],
             owner=finding.owner,
+            found=finding.found,
             chain=chain,
             **self._extent(finding),
         )
@@ -132,6 +133,7 @@ class WrongBytesRead(Oracle):
             block_ids=finding.block_ids,
             tokens=[finding.first_token, finding.last_token],
             owners=[finding.owner] if finding.owner else [],
+            found=[] if finding.owner else [finding.found.partition(" (")[0]],
         )
         origins = self._origins[finding.node, finding.rank]
         arrived = [block for block in finding.block_ids if origins.arrival[block] >= 0]

@@ -50,6 +50,13 @@ def test_what_nobody_owns_or_sent_is_not_invented() -> None:
     assert "copied" not in found.sentence
 
 
+def test_zeros_are_said_to_be_found() -> None:
+    """Also where only the first of many findings had the word."""
+    extent = {**EXTENT, "owners": [], "found": ["zeros"], "source_nodes": []}
+    (found,) = group([wrong_bytes(0, extent={**extent, "source_block_ids": []}, not_listed=3)])
+    assert "tokens 0-47; found zeros" in found.sentence
+
+
 def test_a_single_finding_keeps_its_own_words() -> None:
     """Nothing is gained by folding one."""
     (found,) = group([wrong_bytes(0, extent=EXTENT)])

@@ -51,8 +51,8 @@ def test_using_bytes_read_from_freed_blocks_is_a_violation(operation: Operation)
     assert violation.evidence["source_block_ids"] == [4, 5]
     assert "used blocks 8-9, read from blocks that p0 did not hold" in violation.detail
     assert violation.detail.endswith(
-        "block 8 was copied from block 4 of p0 by transfer 77 at 60.100000 s; "
-        "then block 4 of p0 was free since r0-p0 let go of it at 60.020000 s; "
+        "block 8 was copied from block 4 of p0 by transfer 77 at 60.100000 s, "
+        "when block 4 was free since r0-p0 let go of it at 60.020000 s; "
         "p0 let go of r0-p0 at 60.020000 s"
     )
 
@@ -68,7 +68,7 @@ def test_only_the_block_that_was_freed_is_stale() -> None:
     world.read("r0-d0", [9])
     (violation,) = world.violations
     assert violation.evidence["source_block_ids"] == [6]
-    assert "then block 6 of p0 was held by r7-p0 since 1.000000 s" in violation.detail
+    assert ", when block 6 was held by r7-p0 since 1.000000 s" in violation.detail
 
 
 def test_a_block_that_another_leg_of_the_request_holds_is_not_stale() -> None:

@@ -101,6 +101,7 @@ def test_the_first_violation_tells_how_far_all_findings_about_its_request_reach(
         "block_ids": [8, 9],
         "tokens": [0, 31],
         "owners": ["r7"],
+        "found": [],
         "source_nodes": ["p0"],
         "source_block_ids": [4, 5],
         "transfers": [77],

@@ -18,15 +18,25 @@ class Log:
         self.records.append(Record(len(self.records) * MS, actor, kind, fields))
         return self
 
-    def held(self, node: str, request: str, *runs: list[int]) -> Log:
+    def held(self, node: str, request: str, *runs: list[int], group: int = 0) -> Log:
         return self.add(
             f"{node}/core/main",
             "blocks-held",
             node=node,
             request=request,
-            group=0,
+            group=group,
             blocks=list(runs),
         )
+
+    def at_the_same_time(self) -> Log:
+        """Let the last record happen when the one before it did."""
+        *_, before, last = self.records
+        self.records[-1] = last._replace(time_ns=before.time_ns)
+        return self
+
+    def sent(self, leg: str, node: str) -> Log:
+        request = leg.rpartition("-")[0]
+        return self.add("router", "leg-sent", request=request, leg=leg, node=node, transfer=None)
 
     def freed(self, node: str, request: str) -> Log:
         return self.add(f"{node}/core/main", "blocks-freed", node=node, request=request)
@@ -123,3 +133,101 @@ def test_a_node_without_a_request_has_a_story_too() -> None:
 def test_without_violations_there_is_nothing_to_tell() -> None:
     """A passing run has no story."""
     assert tell(Log().held("p0", "r0-p0", [1, 2]).records, []) == []
+
+
+def test_every_cache_group_is_told_and_the_null_block_is_not() -> None:
+    """A hybrid model takes blocks in each group, at once; null blocks are given to nobody."""
+    log = Log().held("p0", "r0-p0", [0, 0], [4, 5]).held("p0", "r0-p0", [9, 9], group=1)
+    log.at_the_same_time().held("p0", "r0-p0", [20, 20], group=1)
+    log.violation("use-after-free", "d0", "r0-d0")
+    assert texts(log, STALE)[0] == "p0 gives blocks 4-5 (group 0), block 9 (group 1) to r0-p0"
+
+
+def test_a_read_that_lands_after_the_pass_began_shows_as_such() -> None:
+    """Zeros were found, so no transfer is named: those that the engine posted meanwhile are."""
+    zeros = Violation("wrong-bytes", 0.0, "d0", "r0-d0", "...", {"extent": {"found": ["zeros"]}})
+    fields = {"initiator": "d", "target": "p", "operation": "read"}
+    log = Log().add("d0/core/main", "posted", uid=1, **fields).held("d0", "r0-d0", [8, 9])
+    for uid in (2, 3):
+        log.add("d0/core/main", "posted", uid=uid, **fields)
+    for _ in range(2):  # ranks
+        log.add("hw", "forward-began", node="d0", rank=0, requests=[["r0-d0", 0, 32]])
+    log.violation("wrong-bytes", "d0", "r0-d0")
+    log.add("hw", "landed", uid=2, **fields).add("hw", "landed", uid=3, **fields)
+    assert texts(log, zeros) == [
+        "d0 gives blocks 8-9 to r0-d0",
+        "d0 posts an RDMA read (transfers 2-3)",
+        "the first forward pass of r0-d0 begins on d0 (tokens 0-31)",
+        "wrong-bytes is reported for r0-d0",
+        "the last part of the RDMA read of d0 lands (transfers 2-3)",
+    ]
+
+
+def test_a_leak_tells_who_holds_the_blocks_and_what_was_last_heard() -> None:
+    """Its evidence names the legs; messages of the quiet phase are about its own request."""
+    leak = Violation("leak", 9.0, "p0", None, "...", {"requests": {"r0-p0": "ended"}})
+    log = Log().sent("r0-p0", "p0").held("p0", "r0-p0", [1, 4])
+    log.add("d0/core/main", "message-delivered", source="d0/core", target="p0/core", port="9")
+    log.add("router", "request-ended", request="r0", outcome="abort", tokens=0)
+    log.add("router", "request-arrived", request="epilogue", prompt_tokens=1, max_tokens=1)
+    log.add("d0/core/main", "message-delivered", source="d0/core", target="p0/core", port="9")
+    log.violation("leak", "p0", None)
+    assert texts(log, leak) == [
+        "the router sends r0-p0 to p0",
+        "p0 gives blocks 1-4 to r0-p0",
+        "the last message before the quiet phase reaches p0, from d0",
+        "r0 ends with 'abort' and 0 tokens",
+        "leak is reported for p0",
+    ]
+    silent = Log().held("p0", "r0-p0", [1, 4])
+    assert texts(silent, leak)[-1] == (
+        "p0 has heard nothing from another engine before the quiet phase"
+    )
+
+
+def test_a_request_that_hangs_tells_who_waits_for_what() -> None:
+    """Of the engines that serve it; tasks that always wait are left out."""
+    hangs = Violation("liveness", 9.0, None, "r0", "...", {"kind": "not-ended"})
+    log = Log().sent("r0-p0", "p0").sent("r0-d0", "d0").sent("r1-d0", "d1")
+    log.add("router", "leg-finished", request="r0", leg="r0-p0", node="p0", outcome="length")
+    waits = [
+        "p0/core/main waits for work at a:1 in b",
+        "d0/core/main waits for an answer at c:2 in d",
+        "d0/core/input waits for a message at e:3 in f",
+        "d1/core/main waits for work at a:1 in b",
+    ]
+    log.add("hw", "still-waiting", waiting=waits).violation("liveness", None, "r0")
+    assert texts(log, hangs)[-2:] == [waits[1], "liveness is reported for r0"]
+
+
+def test_the_death_of_an_engine_is_about_what_it_served() -> None:
+    """With the request under way, and the fault that came before."""
+    died = Violation("liveness", 0.0, "d0", None, "...", {"kind": "engine-died"})
+    log = Log().sent("r0-d0", "d0").sent("r1-d0", "d0").held("d0", "r1-d0", [7, 7])
+    log.add("router", "leg-finished", request="r0", leg="r0-d0", node="d0", outcome="length")
+    log.add("nemesis", "fault-struck", fault=0, fault_kind="fail_read", request="r1-d0")
+    log.add("d0/core/main", "engine-died", node="d0", reason="ValueError: x", injected=False)
+    log.violation("liveness", "d0", None)
+    assert texts(log, died) == [
+        "the router sends r1-d0 to d0",
+        "d0 gives block 7 to r1-d0",
+        "fault fail_read has struck, for r1-d0",
+        "d0 dies, with r1-d0 under way: ValueError: x",
+        "liveness is reported for d0",
+    ]
+
+
+def test_a_second_release_is_told_with_the_first() -> None:
+    """Both reports of the producer's rank, and the load that the first one ended."""
+    again = Violation("release-once", 0.0, "p0", "r0-p0", "...", {"kind": "released-again"})
+    log = Log().held("p0", "r0-p0", [1, 4])
+    for _ in range(2):
+        log.add("p0/core/main", "sending-finished", node="p0", rank=0, request="r0-p0")
+    log.violation("release-once", "p0", "r0-p0")
+    report = "p0 rank 0 reports that the blocks of r0-p0 may go"
+    assert texts(log, again) == [
+        "p0 gives blocks 1-4 to r0-p0",
+        report,
+        report,
+        "release-once is reported for r0-p0",
+    ]

@@ -1,0 +1,32 @@
+"""A line of a story, and which lines a story that is too long can do without."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MAX_MOMENTS = 16
+
+
+@dataclass(frozen=True)
+class Moment:
+    """One line of the story. The lowest ``weight`` is left out first when there are too many."""
+
+    time_ns: int
+    text: str
+    weight: int
+
+
+def shortened(moments: list[Moment]) -> list[Moment]:
+    """At most MAX_MOMENTS of them in order of time, without what says least."""
+    kept = sorted(dict.fromkeys(moments), key=_order)
+    while len(kept) > MAX_MOMENTS:
+        # Of equal weight the middle is what the story can best do without.
+        least = min(moment.weight for moment in kept)
+        candidates = [i for i, moment in enumerate(kept) if moment.weight == least]
+        del kept[candidates[len(candidates) // 2]]
+    return kept
+
+
+def _order(moment: Moment) -> tuple[int, int]:
+    """By time; of what happens in one instant, consequences come last."""
+    return moment.time_ns, max(moment.weight, 4)

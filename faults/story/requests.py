@@ -1,0 +1,83 @@
+"""The requests' way: arrival, legs, waiting between them, loads, releases, and the end."""
+
+from __future__ import annotations
+
+from faults.story.chapter import Chapter
+from faults.story.subject import Subject
+from sim.kernel.log import Record
+from sim.request_ids import leg_of
+
+
+class Requests(Chapter):
+    """Everything that the router and the engines did with the requests by name."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self._passes: dict[tuple[str, str], None] = {}
+        self.kinds = {
+            "request-arrived": self._arrived,
+            "leg-sent": self._leg_sent,
+            "leg-finished": self._leg_finished,
+            "hand-off-held": self._hand_off_held,
+            "request-retried": self._retried,
+            "forward-began": self._forward_began,
+            "receiving-finished": self._receiving_finished,
+            "sending-finished": self._sending_finished,
+            "request-ended": self._request_ended,
+        }
+
+    def _arrived(self, record: Record) -> None:
+        fields = record.fields
+        if self.subject.is_about(fields["request"]):
+            lengths = f"{fields['prompt_tokens']} tokens in, {fields['max_tokens']} out"
+            self.add(record, f"{fields['request']} arrives ({lengths})", 3)
+
+    def _leg_sent(self, record: Record) -> None:
+        if self.subject.is_about(record.fields["request"]):
+            leg, node = record.fields["leg"], record.fields["node"]
+            self.add(record, f"the router sends {leg} to {node}", 1)
+
+    def _leg_finished(self, record: Record) -> None:
+        fields = record.fields
+        if self.subject.is_about(fields["request"]) and fields["outcome"] not in ("length", "stop"):
+            self.add(record, f"{fields['leg']} ends on {fields['node']}: {fields['outcome']}", 4)
+
+    def _hand_off_held(self, record: Record) -> None:
+        fields = record.fields
+        if self.subject.is_about(fields["request"]):
+            text = f"the router holds {fields['request']} back for {fields['seconds']:g} s"
+            self.add(record, text, 4)
+
+    def _retried(self, record: Record) -> None:
+        if self.subject.is_about(record.fields["request"]):
+            self.add(record, f"the router sends {record.fields['request']} again", 4)
+
+    def _forward_began(self, record: Record) -> None:
+        """Of the first rank that began: the others do the same."""
+        node = record.fields["node"]
+        for leg, start, end in record.fields["requests"]:
+            if self.subject.is_about(leg) and (node, leg) not in self._passes:
+                self._passes[node, leg] = None
+                tokens = f"tokens {start}-{end - 1}" if end - start > 1 else f"token {start}"
+                text = f"the first forward pass of {leg_of(leg)} begins on {node} ({tokens})"
+                self.add(record, text, 4 if node == self.subject.violation.node else 2)
+
+    def _receiving_finished(self, record: Record) -> None:
+        fields = record.fields
+        if self.subject.is_about(fields["request"]):
+            how = "as failed" if fields["failed"] else "as complete"
+            leg = leg_of(fields["request"])
+            self.add(record, f"{fields['node']} reports the load of {leg} {how}", 3)
+
+    def _sending_finished(self, record: Record) -> None:
+        fields = record.fields
+        if self.subject.is_about(fields["request"]):
+            who = f"{fields['node']} rank {fields['rank']}"
+            text = f"{who} reports that the blocks of {leg_of(fields['request'])} may go"
+            self.add(record, text, 4)
+
+    def _request_ended(self, record: Record) -> None:
+        fields = record.fields
+        if self.subject.is_about(fields["request"]):
+            outcome = f"{fields['outcome']!r} and {fields['tokens']} tokens"
+            self.add(record, f"{fields['request']} ends with {outcome}", 3)

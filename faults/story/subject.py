@@ -1,0 +1,87 @@
+"""What a story is about: requests, engines, blocks and transfers, as the violations name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sim.kernel.log import Record
+from sim.oracles import Violation
+from sim.request_ids import logical_id
+
+_TOLD_FIRST = ("wrong-bytes", "use-after-free")
+_MAX_REQUESTS = 2
+Names = dict[Any, None]  # in order, each once
+
+
+@dataclass
+class Subject:
+    """``found`` fills while the story is told: the oracles that have spoken."""
+
+    violation: Violation
+    requests: Names = field(default_factory=dict)
+    nodes: Names = field(default_factory=dict)
+    owners: Names = field(default_factory=dict)
+    transfers: Names = field(default_factory=dict)
+    source_blocks: Names = field(default_factory=dict)
+    source_nodes: Names = field(default_factory=dict)
+    found: Names = field(default_factory=dict)
+
+    def is_about(self, request_id: Any) -> bool:
+        """Whether a leg, or a request, is one of those that the story is about."""
+        return request_id is not None and logical_id(str(request_id)) in self.requests
+
+    def add(self, violation: Violation) -> None:
+        """Take in where one more violation points to."""
+        evidence = violation.evidence
+        extent = evidence.get("extent", {})
+        _add(self.transfers, [evidence["transfer"]] if "transfer" in evidence else [])
+        _add(self.transfers, extent.get("transfers", ()))
+        _add(self.source_nodes, [evidence["source_node"]] if "source_node" in evidence else [])
+        _add(self.source_nodes, extent.get("source_nodes", ()))
+        _add(self.owners, extent.get("owners", ()))
+        for place in (evidence, extent):
+            _add(self.source_blocks, place.get("source_block_ids", ()))
+        _add(self.nodes, [violation.node] if violation.node else [])
+        _add(self.nodes, self.source_nodes)
+
+
+def subject_of(violations: Sequence[Violation], records: Sequence[Record]) -> Subject:
+    """The violation that says most, and what others say about the same requests.
+
+    The death of an engine is also about the requests that it served just then.
+    """
+    by_oracle = {v.oracle: v for v in reversed(violations)}
+    told = next((by_oracle[name] for name in _TOLD_FIRST if name in by_oracle), violations[0])
+    subject = Subject(told, dict.fromkeys(_requests_of(told)))
+    if told.evidence.get("kind") == "engine-died":
+        _add(subject.requests, _under_way(records, told.node)[-_MAX_REQUESTS:])
+    for violation in violations:
+        if violation is told or subject.is_about(violation.request_id):
+            subject.add(violation)
+    return subject
+
+
+def _requests_of(violation: Violation) -> list[str]:
+    """A leak is about whoever still holds blocks, which its evidence lists."""
+    legs = [violation.request_id] if violation.request_id else violation.evidence.get("requests")
+    return list(dict.fromkeys(logical_id(leg) for leg in legs or ()))[:_MAX_REQUESTS]
+
+
+def _under_way(records: Sequence[Record], node: str | None) -> list[str]:
+    """The requests with legs on ``node`` when it died, the latest last."""
+    legs: Names = {}
+    for record in records:
+        fields = record.fields
+        if record.kind == "engine-died" and fields["node"] == node:
+            break
+        if record.kind == "leg-sent" and fields["node"] == node:
+            legs[fields["leg"]] = None
+        elif record.kind == "leg-finished":
+            legs.pop(fields["leg"], None)
+    return list(dict.fromkeys(logical_id(leg) for leg in legs))
+
+
+def _add(names: Names, more: Iterable[Any]) -> None:
+    names.update(dict.fromkeys(more))

@@ -1,0 +1,33 @@
+"""Tells the story: every chapter goes through the records once, in order of time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from faults.story.blocks import Blocks
+from faults.story.chapter import Chapter
+from faults.story.moment import Moment, shortened
+from faults.story.requests import Requests
+from faults.story.subject import subject_of
+from faults.story.transfers import Transfers
+from faults.story.voices import Voices
+from sim.kernel.log import Record
+from sim.oracles import Violation
+
+_CHAPTERS: tuple[type[Chapter], ...] = (Requests, Blocks, Transfers, Voices)
+
+
+def tell(records: Sequence[Record], violations: Sequence[Violation]) -> list[Moment]:
+    """The story of the violation that says most, at most MAX_MOMENTS lines in order of time."""
+    if not violations:
+        return []
+    subject = subject_of(violations, records)
+    chapters = [chapter(subject) for chapter in _CHAPTERS]
+    listeners: dict[str, list[Callable[[Record], None]]] = {}
+    for chapter in chapters:
+        for kind, listen in chapter.kinds.items():
+            listeners.setdefault(kind, []).append(listen)
+    for record in records:
+        for listen in listeners.get(record.kind, ()):
+            listen(record)
+    return shortened([moment for chapter in chapters for moment in chapter.moments()])

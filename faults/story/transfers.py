@@ -1,0 +1,82 @@
+"""What was posted to the network cards, and when it had landed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults.story.chapter import Chapter
+from faults.story.moment import Moment
+from faults.story.subject import Subject
+from sim.kernel.log import Record
+from sim.oracles.words import block_list
+
+
+class Transfers(Chapter):
+    """The transfers that the violation names; if it names none, those that its engine posted
+    between its request's blocks and the violation: they may not have landed by then."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self._guessing = not subject.transfers
+        self._has_blocks = False
+        self._posted: dict[tuple[Any, Any], tuple[int, dict[str, Any]]] = {}
+        self._landed: dict[tuple[Any, Any], int] = {}
+        self.kinds = {
+            "blocks-held": self._held,
+            "posted": self._on_posted,
+            "landed": self._on_landed,
+        }
+
+    def moments(self) -> list[Moment]:
+        """One line for all layers, because a connector reads each by itself."""
+        if not self._posted:
+            return []
+        (first_ns, operation), *_ = self._posted.values()
+        uids = list(dict.fromkeys(fields["uid"] for _, fields in self._posted.values()))
+        numbers = block_list(uids).replace("block", "transfer", 1)
+        source = f" from {self._source()}" if self.subject.source_blocks else ""
+        what = f"an RDMA {operation['operation']}{source}"
+        told = [Moment(first_ns, f"{operation['node']} posts {what} ({numbers})", 3)]
+        if self._landed:
+            told.append(self._landing(operation, source, numbers))
+        return told
+
+    def _landing(self, operation: dict[str, Any], source: str, numbers: str) -> Moment:
+        what = f"the RDMA {operation['operation']} of {operation['node']}{source}"
+        missing = len(self._posted) - len(self._landed)
+        last_ns = max(self._landed.values())
+        if missing:
+            text = f"{what} has landed but for {missing} of {len(self._posted)} parts ({numbers})"
+        elif min(self._landed.values()) != last_ns:
+            text = f"the last part of {what} lands ({numbers})"
+        else:
+            text = f"{what} has landed ({numbers})"
+        return Moment(last_ns, text, 5)
+
+    def _held(self, record: Record) -> None:
+        fields = record.fields
+        self._has_blocks |= (
+            self.subject.is_about(fields["request"])
+            and fields["node"] == self.subject.violation.node
+        )
+
+    def _concerns(self, uid: Any, node: str) -> bool:
+        if self._guessing:
+            return self._has_blocks and node == self.subject.violation.node
+        return uid in self.subject.transfers and node in self.subject.nodes
+
+    def _on_posted(self, record: Record) -> None:
+        fields = record.fields
+        node = record.actor.partition("/")[0]
+        if not self.subject.found and self._concerns(fields["uid"], node):
+            key = (fields["initiator"], fields["uid"])
+            self._posted.setdefault(key, (record.time_ns, {**fields, "node": node}))
+
+    def _on_landed(self, record: Record) -> None:
+        key = (record.fields["initiator"], record.fields["uid"])
+        if key in self._posted:
+            self._landed[key] = record.time_ns
+
+    def _source(self) -> str:
+        blocks = block_list(sorted(self.subject.source_blocks))
+        return f"{blocks} of {', '.join(self.subject.source_nodes)}"

@@ -1,0 +1,154 @@
+"""What engines, faults and oracles had to say: logs, deaths, messages, waits, findings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faults.story.chapter import Chapter
+from faults.story.moment import Moment
+from faults.story.subject import Subject
+from sim.kernel.log import Record
+from sim.request_ids import leg_of
+from sim.scenario.workloads import EPILOGUE
+from sim.units import seconds_to_ns
+
+_LOGS_SHOWN = 3
+_WAITS_SHOWN = 3
+_LONGEST = 240
+_SERVANTS = ("input", "outputs")  # tasks that always wait, for requests and results
+
+
+class Voices(Chapter):
+    """Everything else that concerns the engines and requests of the story."""
+
+    def __init__(self, subject: Subject) -> None:
+        super().__init__(subject)
+        self._logs: list[Moment] = []
+        self._heard: dict[str, Moment] = {}
+        self._open: dict[str, dict[str, None]] = {}
+        self._is_quiet = False
+        self.kinds = {
+            "log": self._log,
+            "task-failed": self._task_failed,
+            "engine-died": self._engine_died,
+            "process-crashed": self._process,
+            "process-paused": self._process,
+            "process-resumed": self._process,
+            "fault-struck": self._fault,
+            "fault-healed": self._fault,
+            "message-delivered": self._message,
+            "queue-pair-error": self._queue_pair,
+            "leg-sent": self._leg_sent,
+            "leg-finished": self._leg_finished,
+            "request-arrived": self._arrived,
+            "still-waiting": self._waiting,
+            "violation": self._violation,
+        }
+
+    def moments(self) -> list[Moment]:
+        heard = self._last_heard() if self._asks_who_was_heard() else []
+        return [*self._moments, *self._logs[-_LOGS_SHOWN:], *heard]
+
+    def _last_heard(self) -> list[Moment]:
+        if self._heard:
+            return [*self._heard.values()]
+        told = self.subject.violation
+        text = f"{told.node} has heard nothing from another engine before the quiet phase"
+        return [Moment(seconds_to_ns(told.time_s), text, 4)] if told.node else []
+
+    def _asks_who_was_heard(self) -> bool:
+        """Blocks that never come back, and requests that never end, are about missing messages."""
+        kind = self.subject.violation.evidence.get("kind")
+        return self.subject.violation.oracle == "leak" or kind in ("never-released", "not-ended")
+
+    # ------------------------------------------------------------------ engines
+
+    def _concerns(self, node: str) -> bool:
+        return node in self.subject.nodes or any(
+            self.subject.is_about(leg) for leg in self._open.get(node, ())
+        )
+
+    def _log(self, record: Record) -> None:
+        node = record.actor.partition("/")[0]
+        if self._concerns(node) and not self.subject.found:
+            text = f"{node} logs: {str(record.fields['message'])[:_LONGEST]}"
+            self._logs.append(Moment(record.time_ns, text, 3))
+
+    def _task_failed(self, record: Record) -> None:
+        fields = record.fields
+        if self._concerns(record.actor.partition("/")[0]):
+            at = f", raised at {fields['at']}" if fields.get("at") else ""
+            what = f"{fields['error']}: {str(fields['message'])[:_LONGEST]}"
+            self.add(record, f"the thread {record.actor} ends with {what}{at}", 5)
+
+    def _engine_died(self, record: Record) -> None:
+        fields = record.fields
+        node = fields["node"]
+        if not self._concerns(node):
+            return
+        if fields.get("injected"):
+            self.add(record, f"{node} is crashed", 5)
+            return
+        served = [leg_of(leg) for leg in self._open.get(node, ())]
+        more = f", with {', '.join(served[:3])} under way" if served else ""
+        self.add(record, f"{node} dies{more}: {fields['reason']}", 5)
+
+    def _process(self, record: Record) -> None:
+        process, verb = record.fields["process"], record.kind.partition("-")[2]
+        if verb != "crashed" and self._concerns(process.partition("/")[0]):
+            self.add(record, f"the process {process} is {verb}", 4)
+
+    def _queue_pair(self, record: Record) -> None:
+        node = record.actor.partition("/")[0]
+        if node == "hw" or self._concerns(node):
+            text = f"queue pair {record.fields['queue_pair']} goes into state ERROR"
+            self.add(record, text, 2)
+
+    # ------------------------------------------------------- messages and waits
+
+    def _arrived(self, record: Record) -> None:
+        self._is_quiet |= str(record.fields["request"]).startswith(EPILOGUE)
+
+    def _leg_sent(self, record: Record) -> None:
+        self._open.setdefault(record.fields["node"], {})[record.fields["leg"]] = None
+
+    def _leg_finished(self, record: Record) -> None:
+        self._open.get(record.fields["node"], {}).pop(record.fields["leg"], None)
+
+    def _message(self, record: Record) -> None:
+        target = record.fields["target"].partition("/")[0]
+        source = record.fields["source"].partition("/")[0]
+        if self._concerns(target) and source != target and not self._is_quiet:
+            text = f"the last message before the quiet phase reaches {target}, from {source}"
+            self._heard[target] = Moment(record.time_ns, text, 4)
+
+    def _waiting(self, record: Record) -> None:
+        waits = [wait for wait in record.fields["waiting"] if self._is_worth_telling(wait)]
+        for wait in waits[:_WAITS_SHOWN]:
+            self.add(record, wait, 5)
+
+    def _is_worth_telling(self, wait: str) -> bool:
+        path = wait.partition(" ")[0]
+        return self._concerns(path.partition("/")[0]) and not path.endswith(_SERVANTS)
+
+    # --------------------------------------------------- faults and their traces
+
+    def _fault(self, record: Record) -> None:
+        fields = record.fields
+        verb = record.kind.removeprefix("fault-")
+        target = f", for {leg_of(fields['request'])}" if fields.get("request") else ""
+        self.add(record, f"fault {fields['fault_kind']} has {_PARTICIPLES[verb]}{target}", 4)
+
+    def _violation(self, record: Record) -> None:
+        fields: dict[str, Any] = record.fields
+        told = self.subject.violation
+        is_same_node = told.request_id is None and fields["node"] in self.subject.nodes
+        if not (is_same_node or self.subject.is_about(fields["request"])):
+            return
+        if fields["oracle"] not in self.subject.found:
+            self.subject.found[fields["oracle"]] = None
+            who = leg_of(fields["request"]) if fields["request"] else fields["node"]
+            self.add(record, f"{fields['oracle']} is reported for {who}", 6)
+
+
+_PARTICIPLES = {"struck": "struck", "healed": "been healed"}
