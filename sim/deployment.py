@@ -37,7 +37,7 @@ class Deployment:
 
     def engines(self) -> tuple[list[Engine], list[Engine]]:
         """Producers, and consumers; a colocated engine counts as a consumer."""
-        topology, options = self._scenario.topology, self._scenario.engine
+        topology, options = self._scenario.topology, self._options
         if topology.colocated:
             return [], self._instance("c0", None, options)
         producers = [
@@ -85,10 +85,18 @@ class Deployment:
             self._machine = self._world.add_node("n0")
         return self._machine
 
+    @property
+    def _options(self) -> EngineOptions:
+        """Of every engine; a model may speculate by itself."""
+        options, preset = self._scenario.engine, get_preset(self._scenario.model)
+        if options.speculation is None:
+            return msgspec.structs.replace(options, speculation=preset.speculation)
+        return options
+
     def _capacity(self) -> tuple[int, int]:
         """Blocks of each rank, and the longest request in tokens."""
         scenario = self._scenario
-        options, preset = scenario.engine, get_preset(scenario.model)
+        options, preset = self._options, get_preset(scenario.model)
         drafts = options.num_speculative_tokens
         method = options.speculation.method if options.speculation else None
         # Room for drafts behind the last token, or the last steps would have fewer than others.

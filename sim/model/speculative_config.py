@@ -45,6 +45,9 @@ def speculative_config(
         "torch_dtype": preset.dtype,
         **drafter.hf_config,
     }
+    if drafter.multimodal_type is not None:
+        common = {key: contents[key] for key in ("architectures", "torch_dtype")}
+        contents = {"model_type": drafter.multimodal_type, **common, "text_config": contents}
     with tempfile.TemporaryDirectory(prefix="faultlab-drafter-") as directory:
         (Path(directory) / "config.json").write_text(json.dumps(contents))
         config = SpeculativeConfig(

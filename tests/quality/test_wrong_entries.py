@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -68,14 +69,15 @@ class Damage(Probe):
         memory.wrote(np.array([self.block_id]), 0, lambda: "a test")
 
 
-def damaged(place: Place, check: str) -> tuple[Outcome, int]:
+def damaged(place: Place, check: str, model: str = "glm-flash-nospec") -> tuple[Outcome, int]:
     damages: list[Damage] = []
 
     def prepare(bed: TestBed) -> None:
         damages.append(Damage(bed, place))
         bed.world.probes.add(damages[0])
 
-    outcome = run(with_settings(SCENARIO, {"check": check}), prepare=prepare).outcome
+    scenario = msgspec.structs.replace(SCENARIO, model=model, check=check)
+    outcome = run(scenario, prepare=prepare).outcome
     assert damages[0].block_id > 0
     return outcome, damages[0].block_id
 
@@ -105,6 +107,35 @@ def test_a_wrong_byte_is_reported_where_it_is(what: str, check: str) -> None:
     assert (wrong.evidence["layer"], wrong.evidence["group"]) == (place.layer, place.group)
     assert (wrong.evidence["block_ids"], wrong.evidence["tokens"]) == ([block_id], tokens)
     assert f"layer {place.layer}, group {place.group}, block {block_id}, " in wrong.detail
+
+
+DRAFTED = "model.layers.9.self_attn"
+FOUND_BY_DRAFTER = {
+    "a latent entry": (Place(f"{DRAFTED}.attn", 3, 0, 70), [70, 70]),
+    "an entry of several tokens": (Place(f"{DRAFTED}.indexer.k_cache", 3, 0, 17), [68, 71]),
+    # A step returns before its drafter has written.
+    "a token in a ring": (Place(f"{DRAFTED}.indexer.tail_cache", 4, 0, 4, 3), [644, 644]),
+}
+
+
+@pytest.mark.parametrize("check", ["incremental", "full"])
+@pytest.mark.parametrize("what", FOUND_BY_DRAFTER)
+def test_a_wrong_byte_of_a_drafter_costs_drafts_and_no_output(what: str, check: str) -> None:
+    """The drafter reads its own layers alone, and the model verifies what it says."""
+    place, tokens = FOUND_BY_DRAFTER[what]
+    outcome, block_id = damaged(place, check, "glm-flash")
+    (wrong,) = outcome.violations
+    assert wrong.oracle == "wrong-bytes"
+    assert (wrong.evidence["layer"], wrong.evidence["group"]) == (place.layer, place.group)
+    assert (wrong.evidence["block_ids"], wrong.evidence["tokens"]) == ([block_id], tokens)
+
+
+def test_a_speculating_model_reads_its_own_ring_too() -> None:
+    """Drafts lie beside the tokens of the group that they go on from."""
+    outcome, _ = damaged(Place(RING, 4, 0, 4), "incremental", "glm-flash")
+    wrong, output = outcome.violations
+    assert (wrong.evidence["layer"], wrong.evidence["tokens"]) == (RING, [644, 644])
+    assert output.oracle == "same-output"
 
 
 NOT_READ = {

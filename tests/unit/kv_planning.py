@@ -6,6 +6,7 @@ from typing import Any
 
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, get_preset
+from sim.model.speculation import Speculation
 
 from vllm.config import VllmConfig  # isort: skip  # after sim.model.config prepared vLLM's variables
 from vllm.v1.attention.backends.utils import resolve_kv_cache_layout
@@ -50,19 +51,22 @@ def plan_preset(
     geometry: Geometry = "reduced",
     layout: str | None = None,
     num_blocks: int = 20,
+    speculation: Speculation | None = None,
     **options: Any,
 ) -> tuple[list[KVCacheConfig], KVCacheConfig, KVCacheLayout]:
     """The plan of a preset's engine; of a small one, unless told otherwise."""
     preset = get_preset(name)
+    drafts = speculation.num_speculative_tokens if speculation else 0
     vllm_config = build_vllm_config(
         preset,
         num_blocks=num_blocks,
         geometry=geometry,
         tp_size=tp_size,
-        max_model_len=preset.tokens_per_block(tp_size, geometry) * 2,
+        max_model_len=preset.tokens_per_block(tp_size, geometry, drafts) * 2,
         max_num_batched_tokens=256,
+        speculation=speculation,
         **options,
     )
-    specs = [preset.layer_specs(tp_size, geometry, vllm_config) for _ in range(tp_size)]
+    specs = [preset.cache_specs(tp_size, geometry, vllm_config) for _ in range(tp_size)]
     layouts = [layout] if layout else list(preset.supported_layouts)
     return plan_specs(vllm_config, specs, layouts)

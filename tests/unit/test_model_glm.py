@@ -13,6 +13,7 @@ from sim.model.arena import Arena
 from sim.model.caches import KVCaches
 from sim.model.config import build_vllm_config
 from sim.model.presets import GEOMETRIES, PRESETS, Geometry, get_preset
+from sim.model.speculation import Speculation
 
 from vllm.v1.kv_cache_interface import (  # isort: skip  # after vLLM's variables were prepared
     CircularBufferSpec,
@@ -23,6 +24,10 @@ from vllm.v1.kv_cache_interface import (  # isort: skip  # after vLLM's variable
 MODELS = [name for name, preset in PRESETS.items() if preset.sizes("real").indexer is not None]
 every_model = pytest.mark.parametrize("name", MODELS)
 every_geometry = pytest.mark.parametrize("geometry", GEOMETRIES)
+
+
+def mtp(drafts: int) -> Speculation | None:
+    return Speculation("mtp", drafts) if drafts else None
 
 
 def build(name: str, geometry: Geometry, tp_size: int, **options: Any) -> Any:
@@ -39,46 +44,88 @@ def build(name: str, geometry: Geometry, tp_size: int, **options: Any) -> Any:
 @every_model
 @every_geometry
 @pytest.mark.parametrize("tp_size", [1, 2, 4, 8])
-@pytest.mark.parametrize("is_caching", [True, False])
+@pytest.mark.parametrize(("is_caching", "drafts"), [(True, 0), (False, 0), (True, 1), (True, 7)])
 def test_the_specs_are_those_of_vllms_own_layers(
-    name: str, geometry: Geometry, tp_size: int, is_caching: bool
+    name: str, geometry: Geometry, tp_size: int, is_caching: bool, drafts: int
 ) -> None:
-    """Every field of every layer, in the same order, with and without states for prefixes."""
-    config = build(name, geometry, tp_size, enable_prefix_caching=is_caching)
-    specs = get_preset(name).layer_specs(tp_size, geometry, config)
-    assert list(specs.items()) == list(specs_of_layers(config, tp_size).items())
+    """Every field of every layer, in the same order, with and without states for prefixes, and of
+    the drafter's layer if there is one."""
+    options = {"enable_prefix_caching": is_caching, "speculation": mtp(drafts)}
+    config = build(name, geometry, tp_size, **options)
+    specs = get_preset(name).cache_specs(tp_size, geometry, config)
+    of_layers = specs_of_layers(config, tp_size, num_drafters=1 if drafts else 0)
+    assert list(specs.items()) == list(of_layers.items())
 
 
 FIGURES = {
     # tokens of a block, bytes of an indexer's page, of a latent or state page, and of a block
-    ("glm-flash-nospec", "real", 8): (640, 21_120, 655_360, 7_468_032),
-    ("glm-flash-nospec", "real", 4): (1152, 38_016, 1_179_648, 13_415_424),
-    ("glm-flash-nospec", "reduced", 1): (640, 1920, 10_240, 24_576),
-    ("glm-kpool16-nospec", "real", 8): (1024, 8448, 1_048_576, 11_627_520),
-    ("glm-kpool16-nospec", "reduced", 1): (512, 384, 10_240, 21_260),
+    ("glm-flash", "real", 8, 0): (640, 21_120, 655_360, 7_468_032),
+    ("glm-flash", "real", 8, 1): (640, 21_120, 655_360, 8_143_872),
+    ("glm-flash", "real", 4, 0): (1152, 38_016, 1_179_648, 13_415_424),
+    ("glm-flash", "real", 4, 1): (1152, 38_016, 1_179_648, 14_631_936),
+    ("glm-flash", "reduced", 1, 0): (640, 1920, 10_240, 24_576),
+    ("glm-flash", "reduced", 1, 1): (640, 1920, 10_240, 36_480),
+    ("glm-kpool16-nospec", "real", 8, 0): (1024, 8448, 1_048_576, 11_627_520),
+    ("glm-kpool16-nospec", "real", 8, 1): (1024, 8448, 1_048_576, 12_684_288),
+    ("glm-kpool16-nospec", "real", 1, 3): (4608, 38_016, 4_718_592, 57_108_480),
+    ("glm-kpool16-nospec", "reduced", 1, 0): (512, 384, 10_240, 21_260),
 }
 
 
-@pytest.mark.parametrize(("name", "geometry", "tp_size"), FIGURES)
-def test_the_figures_of_a_block(name: str, geometry: Geometry, tp_size: int) -> None:
+@pytest.mark.parametrize(("name", "geometry", "tp_size", "drafts"), FIGURES)
+def test_the_figures_of_a_block(name: str, geometry: Geometry, tp_size: int, drafts: int) -> None:
     """The true ones are what vLLM computes for the model in production."""
-    (worker, *_), _, layout = plan_preset(name, geometry=geometry, tp_size=tp_size)
+    (worker, *_), _, layout = plan_preset(
+        name, geometry=geometry, tp_size=tp_size, speculation=mtp(drafts)
+    )
     specs = {
         layer: spec
         for group in worker.kv_cache_groups
         for layer, spec in group.kv_cache_spec.kv_cache_specs.items()
     }
-    latent, entries = (
-        specs["model.layers.3.self_attn.attn"],
-        specs["model.layers.3.self_attn.indexer.k_cache"],
-    )
+    latent = specs["model.layers.3.self_attn.attn"]
+    entries = specs["model.layers.3.self_attn.indexer.k_cache"]
     state = specs["model.layers.0.self_attn"]
     (stride,) = {tensor.block_stride for tensor in worker.kv_cache_tensors}
     assert layout.name == "BLHNC"
     assert latent.block_size == entries.block_size == state.block_size
+    assert latent.block_size == get_preset(name).tokens_per_block(tp_size, geometry, drafts)
     assert latent.page_size_bytes == state.page_size_bytes
     found = (latent.block_size, entries.page_size_bytes, latent.page_size_bytes, stride)
-    assert found == FIGURES[name, geometry, tp_size]
+    assert found == FIGURES[name, geometry, tp_size, drafts]
+
+
+@every_model
+@every_geometry
+def test_a_drafter_is_in_the_groups_of_the_model(name: str, geometry: Geometry) -> None:
+    """One layer more in the attention group and among the rings, which are marked for it, and a
+    group of states less, because a block holds more."""
+    (worker, *_), scheduler, _ = plan_preset(name, geometry=geometry, speculation=mtp(1))
+    layers = [len(group.layer_names) for group in worker.kv_cache_groups]
+    assert layers == {"reduced": [3, 2, 2, 6, 3], "real": [12, 11, 11, 24, 12]}[geometry]
+    for config in (worker, scheduler):
+        marks = [group.is_eagle_group for group in config.kv_cache_groups]
+        assert marks == [False, False, False, True, True]
+    drafter = set(get_preset(name).drafter("mtp").layers[geometry])
+    *_, attention, rings = (set(group.layer_names) for group in worker.kv_cache_groups)
+    assert drafter <= attention | rings
+    assert len(drafter & rings) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "drafts", "tokens"),
+    [
+        *(("glm-flash", drafts, tokens) for drafts, tokens in [(0, 4), (1, 8), (4, 8), (5, 16)]),
+        *(("glm-flash", drafts, tokens) for drafts, tokens in [(7, 16), (12, 16), (13, 32)]),
+        *(("glm-kpool16-nospec", drafts, tokens) for drafts, tokens in [(0, 16), (1, 32)]),
+    ],
+)
+def test_a_ring_has_room_for_a_group_and_all_drafts(name: str, drafts: int, tokens: int) -> None:
+    """Else a draft would overwrite a token of the group that it may not belong to."""
+    config = build(name, "real", 8, speculation=mtp(drafts))
+    specs = get_preset(name).cache_specs(8, "real", config).values()
+    rings = [spec for spec in specs if isinstance(spec, CircularBufferSpec)]
+    assert {ring.block_size for ring in rings} == {tokens}
 
 
 @every_model

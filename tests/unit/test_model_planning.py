@@ -155,6 +155,8 @@ def test_the_reduced_sizes_and_the_true_ones() -> None:
         ("deepseek-mla", "real"): 61 * 576 * 2,
         ("gemma-swa", "reduced"): 768,
         ("gemma-swa", "real"): 48 * 8 * 2 * 256 * 2,
+        ("glm-flash", "reduced"): 150,
+        ("glm-flash", "real"): 45 * 512 * 2 + 11 * 132 // 4,
         ("glm-flash-nospec", "reduced"): 150,
         ("glm-flash-nospec", "real"): 45 * 512 * 2 + 11 * 132 // 4,
         ("glm-kpool16-nospec", "reduced"): 181,

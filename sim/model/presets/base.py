@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 from sim.errors import UsageError
+from sim.model.speculation import Speculation
 from sim.model.state_content import StatePiece
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class Drafter:
     lies in the KV cache group of that layer."""
     hf_config: Mapping[str, Any]
     """What its config.json says beyond the model's."""
+    multimodal_type: str | None = None
+    """The model type of a multimodal model, if vLLM knows the drafter by that only; the rest is
+    its text model's configuration then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +133,8 @@ class ModelPreset:
     its layers: vLLM's names of them, or of their classes where vLLM has no other name."""
     drafters: Mapping[str, Drafter] = field(default_factory=dict)
     """By vLLM's name of the method."""
+    speculation: Speculation | None = None
+    """What its engines speculate with, unless a scenario says something else."""
     dtype: str = "bfloat16"
     max_positions: int = MAX_POSITIONS
 

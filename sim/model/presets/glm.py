@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from sim.model.presets.base import (
     Dimensions,
+    Drafter,
     Geometry,
     IndexerDimensions,
     ModelPreset,
     StateDimensions,
 )
 from sim.model.presets.hybrid import attention_and_state, backend_class
+from sim.model.speculation import Speculation
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -30,11 +32,18 @@ _TOP_K = 2048
 _INDEXER_BACKEND = "vllm.v1.attention.backends.mla.indexer.Glm5NextIndexerBackend"
 _RING_BACKEND = "vllm.v1.attention.backends.mla.indexer.KpoolTailBackend"
 _LATENT_BACKEND = "ROCM_AITER_MLA_SPARSE"
+_CACHES = (".indexer.k_cache", ".indexer.tail_cache", ".attn")
+"""Of an attention layer, in the order in which vLLM's layers register themselves."""
 _KERNEL_ENTRIES = 32  # of the indexer's kernels, which take whole pages of entries
 
 
 def glm_preset(
-    name: str, summary: str, tokens_per_entry: int, *, reduced_latent: int
+    name: str,
+    summary: str,
+    tokens_per_entry: int,
+    *,
+    reduced_latent: int,
+    speculation: Speculation | None = None,
 ) -> ModelPreset:
     """A model whose indexer pools ``tokens_per_entry`` tokens (its ``index_kpool``).
 
@@ -57,7 +66,30 @@ def glm_preset(
         supported_layouts=("BLHNC",),  # the ring's backend takes no other
         num_groups=6,
         backends=(_INDEXER_BACKEND, _RING_BACKEND, _LATENT_BACKEND),
+        drafters={"mtp": _mtp(dimensions)},
+        speculation=speculation,
     )
+
+
+def _mtp(dimensions: dict[Geometry, Dimensions]) -> Drafter:
+    """One more attention layer behind the others, for any number of drafts."""
+    (first_attention,) = (_layer(n) for n in range(_PERIOD) if _has_attention(n))
+    return Drafter(
+        "Glm5NextMTPModel",
+        layers={
+            geometry: {
+                f"{_layer(sizes.num_layers)}{cache}": f"{first_attention}{cache}"
+                for cache in _CACHES
+            }
+            for geometry, sizes in dimensions.items()
+        },
+        hf_config={"num_nextn_predict_layers": 1},
+        multimodal_type="glm5_next",
+    )
+
+
+def _layer(number: int) -> str:
+    return f"model.layers.{number}.self_attn"
 
 
 def _block_size(tokens_per_entry: int) -> int:
@@ -123,18 +155,18 @@ def _layer_specs(
         block_size=_block_size(sizes.indexer.tokens_per_entry),
         vllm_config=vllm_config,
     )
-    entries = _entries_spec(sizes.indexer, latent.block_size)
-    ring = _ring_spec(sizes.indexer, vllm_config.num_speculative_tokens if vllm_config else 0)
+    drafts = vllm_config.num_speculative_tokens if vllm_config else 0
+    entries, ring = (
+        _entries_spec(sizes.indexer, latent.block_size),
+        _ring_spec(sizes.indexer, drafts),
+    )
     specs: dict[str, KVCacheSpec] = {}
-    for layer in range(sizes.num_layers):
-        name = f"model.layers.{layer}.self_attn"
-        if _has_attention(layer):
-            # In the order in which vLLM's layers register themselves.
-            specs[f"{name}.indexer.k_cache"] = entries
-            specs[f"{name}.indexer.tail_cache"] = ring
-            specs[f"{name}.attn"] = latent
+    for number in range(sizes.num_layers):
+        if _has_attention(number):
+            of_layer = zip(_CACHES, (entries, ring, latent), strict=True)
+            specs |= {f"{_layer(number)}{cache}": spec for cache, spec in of_layer}
         else:
-            specs[name] = state
+            specs[_layer(number)] = state
     return specs
 
 
