@@ -16,6 +16,7 @@ from vllm.utils import func_utils
 
 from sim.engine.connectors import in_tree_roots
 from sim.engine.groups import Rendezvous
+from sim.engine.hand_offs import HandOffs
 from sim.engine.hooks import HOOK_MODULES
 from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.owners import HashOwners
@@ -79,8 +80,7 @@ class World:
         self.fabric.on_landing(self.probes)
         self.fabric.on_post(self.probes.transfer_posted)
         self.fabric.on_end(self.probes.transfer_ended)
-        self.hand_offs: set[int] = set()
-        """Hashes of the prompts whose producers computed them without their last token."""
+        self.hand_offs = HandOffs()
         self.nodes: dict[str, Node] = {}
         self._globals = SharedGlobals()
         self._guests: list[GuestProcess] = []

@@ -89,14 +89,13 @@ class OddRows:
         return wrong
 
     def _is_odd(self, mismatch: Mismatch, chunk: Chunk) -> bool:
-        """Whether it is the last row of a prompt that was computed without its last token: the
-        producer continued the row with the token that it sampled."""
+        """Whether it is the producer's last row of a prompt that it computed without the last
+        token, continued with the token that it sampled."""
         row, tokens = mismatch.last_token, chunk.tokens
         first_of_entry = row - self._tokens_per_entry[mismatch.layer] + 1
         if mismatch.first_token < first_of_entry or not self._lookahead:
             return False
-        if tokens.prefix_hash(row + 2) not in self._hand_offs:
+        prefix = tokens.prefix_hash(row + 1)
+        if not self._hand_offs.was_cut(prefix, tokens.prefix_hash(row + 2)):
             return False
-        return mismatch.found_hash == after_hand_off(
-            tokens.prefix_hash(row + 1), row + 1, self._vocab_size
-        )
+        return mismatch.found_hash == after_hand_off(prefix, row + 1, self._vocab_size)

@@ -383,11 +383,9 @@ class Engine:
         self.world.owners.scheduled(request_id, stream)
 
     def prompt_scheduled(self, prompt_hash: int) -> None:
-        """A worker began with a prompt. A hybrid one that comes from a producer was computed there
-        without its last token."""
-        is_consumer = self.connector is not None and self.connector.role == "kv_consumer"
-        if is_consumer and self.preset.is_hybrid:
-            self.world.hand_offs.add(prompt_hash)
+        """A worker began with a prompt."""
+        if self.connector is not None:
+            self.world.hand_offs.scheduled(self.connector.role, prompt_hash)
 
     def step_done(self, step: StepTimes) -> None:
         for probe in self.world.probes:

@@ -70,10 +70,15 @@ class BackDoor(Probe):
     def keep(self, request_id: str, block_ids: Sequence[Sequence[int]]) -> int:
         """Copy blocks of the calling scheduler's engine, one block table a cache group.
 
+        Blocks until the devices have nothing to do: a drafter still writes to the blocks of a
+        request when its last token is out.
+
         Returns:
             The number of the copy.
         """
         workers = sorted(self._engine().workers, key=lambda worker: worker.rank)
+        for worker in workers:
+            worker.stream.synchronize()
         number = next(self._numbers)
         self._copies[number] = _Copy(
             logical_id(request_id), [_copy_of(worker, block_ids) for worker in workers]

@@ -74,7 +74,8 @@ class ReferenceConnector(KVConnectorBase_V1, SupportsHMA):
     def request_finished_all_groups(
         self, request: Any, block_ids: tuple[list[int], ...]
     ) -> tuple[bool, dict[str, Any] | None]:
-        """The end of a request; its output is here, so the device has written all its blocks."""
+        """The end of a request. Its output is here, but what the device writes to its blocks may
+        not be, so the copy waits for the device."""
         params = request.kv_transfer_params or {}
         if request.status != RequestStatus.FINISHED_LENGTH_CAPPED:
             return False, None
