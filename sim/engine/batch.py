@@ -109,6 +109,8 @@ class RequestState:
     """Of recurrent layers, the place in the table of the block with the running state."""
     num_accepted: int = 1
     """How many tokens of the last step count; which of its states that makes the running one."""
+    checked_offset: int = 0
+    """Which of them is known to be right, if its blocks have not changed since."""
     drafts: list[int] = field(default_factory=list)
     """What the drafter proposed after the last pass."""
     has_begun: bool = False

@@ -81,6 +81,8 @@ class StateGroup:
         )
         if was_right:
             table.verified[target] = self._memory.versions[target_id]
+        if target == chunk.state.state_column:
+            chunk.state.checked_offset = 0
 
     def _is_seen(self, table: BlockTable, column: int) -> bool:
         return bool(table.verified[column] == self._memory.versions[table.ids[column]])
@@ -97,7 +99,9 @@ class StateGroup:
                 continue
             table, column = self._table(chunk), chunk.state.state_column
             columns = [column] if chunk.offset == 0 else [column, column + chunk.offset]
-            if not self._check_everything and all(self._is_seen(table, c) for c in columns):
+            is_checked = chunk.offset == chunk.state.checked_offset
+            is_checked &= all(self._is_seen(table, c) for c in columns)
+            if is_checked and not self._check_everything:
                 continue
             ids = table.ids[columns]
             if batch.piece is None:  # else other layers have not been looked at
@@ -184,5 +188,6 @@ class StateGroup:
         for chunk in batch.chunks:
             table, column = self._table(chunk), chunk.state.state_column
             table.forget(TARGET, column, column + chunk.num_drafts + 1)
+            chunk.state.checked_offset = chunk.num_accepted - 1
             for number in (column, column + chunk.num_accepted - 1):
                 table.verified[number] = self._memory.versions[table.ids[number]]
