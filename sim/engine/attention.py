@@ -24,6 +24,8 @@ from sim.probes import WrongBytes
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
 
+_NOTHING: BlockArray = np.empty(0, dtype=np.int64)
+
 
 class AttentionGroup:
     """Full attention, latent or not, and sliding windows, with them indexers that pool tokens; the
@@ -84,6 +86,13 @@ class AttentionGroup:
                     )  # it attends to what comes instead
                     indices = indices[~pending]
             self._look_at(batch, chunk, indices)
+
+    def look_again(self, batch: Batch) -> None:
+        """Look at blocks that were written to during the pass, before it writes itself."""
+        for chunk in batch.chunks:
+            pending = [i for c, group, i in batch.pending if c is chunk and group == self.index]
+            changed = self._unseen(chunk)
+            self._look_at(batch, chunk, np.setdiff1d(changed, np.concatenate([*pending, _NOTHING])))
 
     def read_pending(self, batch: Batch) -> None:
         """Look at what the pass itself had to write first."""

@@ -217,6 +217,8 @@ class Batch:
     chunks: list[Chunk]
     idx_mapping: npt.NDArray[np.int32]
     num_tokens: int
+    landings: int = 0
+    """How often something had landed in the rank's caches when the pass began to read."""
     reads: list[tuple[str, int, npt.NDArray[np.int64]]] = field(default_factory=list)
     """Request, group and the blocks that it looked at in this pass."""
     findings: list[WrongBytes] = field(default_factory=list)

@@ -169,8 +169,16 @@ class SyntheticModel:
             group.read(batch)
         batch.has_read = True
 
+    def _look_again(self, batch: Batch) -> None:
+        """Something has landed while the pass was reading. What it read of that, it read before or
+        after; wrong bytes are reported here, and change tokens from the next pass on."""
+        for group in self.groups:
+            if isinstance(group, AttentionGroup):
+                group.look_again(batch)
+
     def read_last(self, batch: Batch, piece: Sequence[str] | None) -> None:
         """The last piece begins, or the whole pass."""
+        batch.landings = self.memory.landings
         self.read(batch, piece)
         self._share_deviations(batch, batch.chunks, _wrong)
 
@@ -182,6 +190,8 @@ class SyntheticModel:
 
     def write_and_sample(self, batch: Batch, piece: Sequence[str] | None) -> None:
         """The pass ends: all entries are there, and tokens where a chunk ends the input."""
+        if piece is None and self.memory.landings != batch.landings:
+            self._look_again(batch)
         self.write(batch, piece)
         batch.piece = None
         if batch.pending:

@@ -73,7 +73,7 @@ class LandingWatch(Probe):
             return
         worker, touched = found
         assert worker.memory is not None
-        worker.memory.wrote(
+        worker.memory.landed(
             np.unique(touched.block_id), worker.engine.kernel.now_ns, lambda: _in_words(landing)
         )
 

@@ -32,6 +32,8 @@ class RankMemory:
     def __init__(self, caches: KVCaches, num_blocks: int) -> None:
         self.caches = caches
         self.versions: BlockArray = np.zeros(num_blocks, dtype=np.int64)
+        self.landings = 0
+        """How often anything but this rank's own device has written."""
         self._writes: list[Write] = []
         self._last_write: BlockArray = np.full(num_blocks, -1, dtype=np.int64)
 
@@ -40,6 +42,11 @@ class RankMemory:
         self._writes.append(Write(time_ns, describe))
         self.versions[block_ids] += 1
         self._last_write[block_ids] = len(self._writes) - 1
+
+    def landed(self, block_ids: Any, time_ns: int, describe: Callable[[], str]) -> None:
+        """Note a write that did not wait for the device's stream."""
+        self.landings += 1
+        self.wrote(block_ids, time_ns, describe)
 
     def last_write(self, block_id: int) -> Write | None:
         index = int(self._last_write[block_id])

@@ -116,7 +116,7 @@ class Worker:
         touched = memory.caches.footprint().touched(
             addresses - memory.caches.backing.data_ptr(), np.ones(len(addresses), dtype=np.int64)
         )
-        memory.wrote(
+        memory.landed(
             np.unique(touched.block_id),
             engine.kernel.now_ns,
             lambda: f"the connector of {engine.name} itself",
