@@ -52,7 +52,8 @@ class Pairing:
             "remote_host": address.host,
             "remote_handshake_port": address.handshake_port,
             "remote_notify_port": address.notify_port,
-            "remote_dp_size": 1,
+            "remote_dp_rank": engine.data_parallel_rank,
+            "remote_dp_size": engine.options.data_parallel_size,
             "remote_tp_size": engine.options.tp_size,
             "transfer_id": self.transfer_id,
         }

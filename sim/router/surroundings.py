@@ -17,6 +17,7 @@ class FrontEnd(Protocol):
     name: str
     alive: bool
     options: EngineOptions
+    data_parallel_rank: int
     on_output: Any
 
     @property

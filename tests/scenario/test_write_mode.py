@@ -49,14 +49,18 @@ def test_requests_are_served(model: str, executor: str) -> None:
         {"enable_prefix_caching": "false"},
         {"max_num_batched_tokens": "256"},
         {"engine.tp_size": "2", "executor": "multi-process"},
-        {"topology.producers": "2", "topology.consumers": "2"},
+        {"topology.producers": "2"},
         {"perturb": "true", "seed": "5"},
         {"kv_load_failure_policy": "recompute"},
+        {"model_runner": "v1"},
+        {"engine.data_parallel_size": "2", "model": "deepseek-mla"},
+        {"topology.consumer_data_parallel_size": "2", "model": "deepseek-mla"},
+        {"speculation": "{method: mtp, num_speculative_tokens: 2}", "model": "deepseek-mla"},
     ],
     ids=lambda settings: next(iter(settings)),
 )
 def test_requests_are_served_in_every_variant(settings: dict[str, str]) -> None:
-    """Also in chunks, on two ranks, between several engines."""
+    """Also in chunks, on two ranks, between several engines, and with drafts."""
     assert served(run(scenario((1, 300), (2, 700), (1, 300), **settings)).outcome)["length"] == 3
 
 

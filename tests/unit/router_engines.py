@@ -41,6 +41,7 @@ class FakeEngine:
     surroundings: FakeWorld
     name: str
     options: EngineOptions = field(default_factory=EngineOptions)
+    data_parallel_rank: int = 0
     alive: bool = True
     on_output: Any = None
     silent: bool = False
