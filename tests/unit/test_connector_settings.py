@@ -1,0 +1,154 @@
+"""The connector's start-up gates: settings (R5), groups (R1 to R4) and fingerprints (R15)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from connector.core.config import KNOWN_KEYS, check_parallelism, parse_settings
+from connector.core.errors import ConfigError, PeerMismatch, UnsupportedModel
+from connector.core.fingerprint import check_same, differences
+from connector.core.groups import Group, GroupKind, StateShape, TransferGroups, check_transferable
+
+PORTS: dict[str, Any] = {"handshake_port": 6301, "notify_port": "61005"}
+
+
+def test_upstreams_settings_are_accepted_as_they_are() -> None:
+    """One set of deployment values serves both connectors; what has no meaning here is listed."""
+    settings = parse_settings(
+        {
+            **PORTS,
+            "read_mode": "true",
+            "http_port": 8000,
+            "host_ip": "10.0.0.1",
+            "transfer_timeout": "12.5",
+            "defer_timeout": 90,
+            "recv_abort_timeout": 120,
+            "qp_per_transfer": 4,
+            "post_batch_size": -1,
+            "num_workers": 2,
+            "backend": "RDMA",
+            "proxy_ip": "",
+            "proxy_ping_port": 0,
+        },
+        role="kv_producer",
+    )
+    assert settings.is_producer
+    assert (settings.notify_port, settings.transfer_timeout_s) == (61005, 12.5)
+    assert settings.hold_timeout_s == 90
+    assert settings.unused == ("recv_abort_timeout",)
+    assert parse_settings(PORTS, role="kv_consumer").load_mode == "async"
+
+
+@pytest.mark.parametrize(
+    ("extra", "role", "message"),
+    [
+        ({"read_mode": "false"}, "kv_producer", "read_mode is 'false'.*reads only"),
+        ({}, "kv_both", "kv_role is 'kv_both'; use 'kv_producer' or 'kv_consumer'"),
+        ({"handshake_port": ""}, "kv_producer", "handshake_port is missing"),
+        ({"handshake_port": 70_000}, "kv_producer", "handshake_port is 70000; expected a port"),
+        ({"transfer_timeout": 0}, "kv_producer", "transfer_timeout is 0; expected a finite"),
+        ({"defer_timeout": "inf"}, "kv_producer", "defer_timeout is 'inf'; expected a finite"),
+        ({"fence_timeout": "nan"}, "kv_producer", "fence_timeout is 'nan'"),
+        ({"transfer_timeout": True}, "kv_producer", "transfer_timeout is True"),
+        ({"control_timeout": 2}, "kv_producer", "control_timeout is 2; expected at most 0.5"),
+        ({"backend": "tcp"}, "kv_producer", "backend is 'tcp'; expected one of rdma, xgmi"),
+        ({"load_mode": "lazy"}, "kv_producer", "load_mode is 'lazy'; expected one of async, sync"),
+        ({"qp_per_transfer": 0}, "kv_producer", "qp_per_transfer is 0"),
+        ({"num_workers": 1.5}, "kv_producer", "num_workers is 1.5"),
+        ({"transfer_timeuot": 3}, "kv_producer", "did you mean 'transfer_timeout'"),
+        ({"proxy_ip": "10.0.0.9"}, "kv_producer", "proxy_ping_port and http_port are needed"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_refused_by_name(
+    extra: dict[str, Any], role: str, message: str
+) -> None:
+    """With its value and what is accepted."""
+    with pytest.raises(ConfigError, match=message):
+        parse_settings({**PORTS, **extra}, role=role)
+
+
+def test_pipeline_and_context_parallelism_are_refused() -> None:
+    """They split a model in ways that addresses of blocks do not cover."""
+    with pytest.raises(ConfigError, match="pipeline_parallel_size is 2"):
+        check_parallelism(pipeline_size=2, context_size=1)
+    with pytest.raises(ConfigError, match="decode_context_parallel_size is 4"):
+        check_parallelism(pipeline_size=1, context_size=4)
+    check_parallelism(pipeline_size=1, context_size=1)
+
+
+def test_no_known_key_is_listed_twice() -> None:
+    """The suggestion for a typing error comes from this list."""
+    assert len(set(KNOWN_KEYS)) == len(KNOWN_KEYS)
+
+
+# --------------------------------------------------------------------------- groups
+
+
+def _state(layer: str, **changes: Any) -> Group:
+    values: dict[str, Any] = {
+        "shapes": ((8, 3), (2, 4)),
+        "dtypes": ("bf16", "f32"),
+        "block_size": 16,
+        "page_bytes": 4096,
+        "num_scratch": 1,
+        **changes,
+    }
+    return Group(GroupKind.STATE, (layer,), 16, state=StateShape(**values))
+
+
+ATTENTION = Group(GroupKind.FULL, ("attn", "mtp"), 16)
+RING = Group(GroupKind.RING, ("tail",), 8)
+
+
+def test_a_model_without_attention_is_refused_by_its_groups() -> None:
+    """A ring alone does not make up for it."""
+    with pytest.raises(UnsupportedModel, match=r"recurrent state group \(a\), per-request ring"):
+        check_transferable(TransferGroups((_state("a"), RING)), "accept")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"page_bytes": 8192}, "page_bytes is 4096 in .* and 8192"),
+        ({"num_scratch": 2}, "num_scratch is 1"),
+        ({"dtypes": ("bf16", "bf16")}, "dtypes is"),
+        ({"shapes": ((8, 3), (2, 8))}, "shapes is"),
+        ({"shapes": ((8, 3),)}, "has 1 states"),
+    ],
+)
+def test_differing_states_are_refused_by_the_field(changes: dict[str, Any], field: str) -> None:
+    """All recurrent groups must be alike."""
+    with pytest.raises(UnsupportedModel, match=field):
+        check_transferable(
+            TransferGroups((ATTENTION, _state("a"), _state("b", **changes))), "accept"
+        )
+
+
+def test_a_drafter_with_groups_of_its_own_is_a_warning_or_refused() -> None:
+    """There is no list of methods; only the layout counts."""
+    drafter = Group(GroupKind.FULL, ("draft",), 16, is_drafter=True)
+    groups = TransferGroups((ATTENTION, RING, _state("a"), drafter))
+    (warning,) = check_transferable(groups, "accept")
+    assert "draft" in warning
+    with pytest.raises(UnsupportedModel, match="Set drafter_groups to 'accept'"):
+        check_transferable(groups, "refuse")
+    assert check_transferable(TransferGroups((ATTENTION, RING, _state("a"))), "refuse") == []
+
+
+# --------------------------------------------------------------------- fingerprints
+
+
+def test_a_peer_is_refused_with_every_field_that_differs() -> None:
+    """Both values are named; what only one side has counts as different."""
+    ours = {"tp_size": 2, "layers": {"a": [0, [4, 8]], "b": [1, [4]]}, "dtype": "fp8_e4m3"}
+    theirs = {"tp_size": 2, "layers": {"a": [0, [4, 9]]}, "dtype": "fp8_e5m2"}
+    assert differences(ours, theirs) == [
+        "dtype is 'fp8_e4m3' here and 'fp8_e5m2' there",
+        "layers.a[1][1] is 8 here and 9 there",
+        "layers.b is [1, [4]] here and missing there",
+    ]
+    with pytest.raises(PeerMismatch, match=r"p0 has other caches .*fp8_e5m2"):
+        check_same("p0", ours, theirs)
+    check_same("p0", ours, dict(ours))
