@@ -13,6 +13,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     SupportsHMA,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
+    KVConnectorPromMetrics,
+    KVConnectorStats,
+    PromMetric,
+)
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import resolve_host_ip
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
@@ -20,19 +25,21 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.outputs import KVConnectorOutput
 
 from connector.consumer_scheduler import ConsumerScheduler
-from connector.core.config import check_parallelism, parse_settings
+from connector.core.config import check_parallelism, check_recomputation, parse_settings
 from connector.core.groups import check_transferable
 from connector.logs import log
 from connector.metadata import StepOrders
+from connector.metrics import HybridPromMetrics, HybridStats
 from connector.producer_scheduler import ProducerScheduler
 from connector.vllm_specs import transfer_groups
-from connector.worker import Worker
 
 if TYPE_CHECKING:
     from vllm.forward_context import ForwardContext
     from vllm.v1.attention.backend import AttentionMetadata
     from vllm.v1.core.kv_cache_manager import KVCacheBlocks
     from vllm.v1.request import Request
+
+    from connector.worker import Worker
 
 
 class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
@@ -57,12 +64,19 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
             pipeline_size=parallel.pipeline_parallel_size,
             context_size=parallel.decode_context_parallel_size,
         )
+        check_recomputation(
+            self._settings,
+            recomputes=transfer.kv_load_failure_policy == "recompute",
+            is_async_scheduling=bool(vllm_config.scheduler_config.async_scheduling),
+        )
         self._groups = transfer_groups(kv_cache_config)
         self._config = kv_cache_config
         self._producer: ProducerScheduler | None = None
         self._consumer: ConsumerScheduler | None = None
         self._worker: Worker | None = None
         if role == KVConnectorRole.WORKER:
+            from connector.worker import Worker  # noqa: PLC0415  # needs mori, schedulers do not
+
             self._worker = Worker(vllm_config, kv_cache_config, self._settings)
         else:
             check_transferable(self._groups, self._settings.drafter_groups)
@@ -110,6 +124,22 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
     @classmethod
     def supports_sleep_mode(cls, kv_transfer_config: KVTransferConfig) -> bool:
         return False
+
+    @classmethod
+    def build_kv_connector_stats(
+        cls, data: dict[str, Any] | None = None
+    ) -> KVConnectorStats | None:
+        return HybridStats(data=data or {})
+
+    @classmethod
+    def build_prom_metrics(
+        cls,
+        vllm_config: VllmConfig,
+        metric_types: dict[type[PromMetric], type[Any]],
+        labelnames: list[str],
+        per_engine_labelvalues: dict[int, list[object]],
+    ) -> KVConnectorPromMetrics:
+        return HybridPromMetrics(vllm_config, metric_types, labelnames, per_engine_labelvalues)
 
     @property
     def supports_divergent_local_hybrid_hits(self) -> bool:
@@ -205,6 +235,10 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
     def get_block_ids_with_load_errors(self) -> set[int]:
         assert self._worker is not None
         return self._worker.invalid_blocks()
+
+    def get_kv_connector_stats(self) -> KVConnectorStats | None:
+        counts = self._worker.counters.take() if self._worker is not None else {}
+        return HybridStats(data=counts) if counts else None
 
     def shutdown(self) -> None:
         if self._worker is not None:

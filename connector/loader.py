@@ -19,13 +19,16 @@ from connector.core.errors import ConnectorError
 from connector.core.load import LOAD, LoadAction, LoadEvent, LoadState
 from connector.core.ranks import source_rank
 from connector.counters import Counters
+from connector.endpoint import Endpoint
 from connector.logs import log, recent
 from connector.metadata import LoadOrder, ReleaseOrder
 from connector.peer import Batch, Peer
 from connector.releaser import Releaser
-from connector.transport import ReadState, Transport, describe_failure, is_queue_full, state_of
+from connector.transport import ReadState, describe_failure, is_queue_full, state_of
 
-_TICK_S = 0.001
+_SHORTEST_TICK_S = 0.001
+_LONGEST_TICK_S = 0.05
+_TICKS_OF_AGE = 0.02  # a load that has lasted long is looked at more rarely
 _FIRST_BACKOFF_S = 0.001
 _LONGEST_BACKOFF_S = 0.05
 
@@ -42,6 +45,7 @@ class _Load:
     deadline: float
     state: LoadState = LoadState.CONNECTING
     peer: Peer | None = None
+    endpoint: Endpoint | None = None
     batches: list[Batch] = field(default_factory=list)
     statuses: list[Any] = field(default_factory=list)
     backoff_s: float = _FIRST_BACKOFF_S
@@ -64,7 +68,6 @@ class Loader:
     """Runs the loads of one rank.
 
     Args:
-        transport: ours.
         make_peer: for a host and a handshake port.
         releaser: tells producers that we are done.
         rank: of tensor parallelism.
@@ -76,7 +79,6 @@ class Loader:
 
     def __init__(
         self,
-        transport: Transport,
         make_peer: MakePeer,
         releaser: Releaser,
         rank: int,
@@ -86,7 +88,6 @@ class Loader:
         *,
         requires_safe_reads: bool,
     ) -> None:
-        self._transport = transport
         self._make_peer = make_peer
         self._releaser = releaser
         self._rank = rank
@@ -179,7 +180,9 @@ class Loader:
         for load in self._loads:
             for socket in load.peer.sockets if load.peer is not None else ():
                 poller.register(socket, zmq.POLLIN)
-        poller.poll(int(_TICK_S * 1000))
+        youngest = time.monotonic() - max(load.started for load in self._loads)
+        tick = min(max(_TICKS_OF_AGE * youngest, _SHORTEST_TICK_S), _LONGEST_TICK_S)
+        poller.poll(int(tick * 1000))
 
     def _receive(self, peer: Peer) -> None:
         try:
@@ -217,6 +220,7 @@ class Loader:
             incarnation = order.hold.incarnation if order.hold is not None else None
             if load.is_ready() and load.peer.connect(now, incarnation):
                 self._check_safe(load.peer)
+                load.endpoint = load.peer.endpoint
                 load.batches = load.peer.batches(order.plan)
                 return LoadEvent.CONNECTED
         except (ConnectorError, ValueError) as error:
@@ -235,8 +239,7 @@ class Loader:
         if state is ReadState.DONE:
             return LoadEvent.SUCCEEDED if load.order.hold is not None else LoadEvent.UNCONFIRMED
         load.reason = describe_failure(load.statuses)
-        assert load.peer is not None
-        load.peer.forget()
+        self._renew(load)
         return LoadEvent.BROKEN
 
     def _confirm(self, load: _Load, now: float) -> LoadEvent | None:
@@ -260,7 +263,7 @@ class Loader:
     def _do(self, load: _Load, action: LoadAction, now: float) -> None:
         order = load.order
         if action is LoadAction.POST_READS:
-            load.statuses = [self._post(batch) for batch in load.batches]
+            load.statuses = [_post(load, batch) for batch in load.batches]
         elif action is LoadAction.ASK:
             self._questions += 1
             load.question = self._questions
@@ -269,9 +272,6 @@ class Loader:
             self._releaser.release(ReleaseOrder(order.transfer_id, order.address, order.hold))
         else:
             self._report(load, is_loaded=action is LoadAction.REPORT_LOADED, now=now)
-
-    def _post(self, batch: Batch) -> Any:
-        return self._transport.read(batch.session, batch.ours, batch.theirs, batch.sizes)
 
     def _post_again(self, load: _Load, now: float) -> None:
         """Repeat reads that the library had no room for, after a while that grows."""
@@ -286,7 +286,7 @@ class Loader:
             load.next_at = 0.0
             self._counters.add("queue_full")
             for index in full:
-                load.statuses[index] = self._post(load.batches[index])
+                load.statuses[index] = _post(load, load.batches[index])
 
     def _ask(self, load: _Load, now: float) -> None:
         assert load.peer is not None
@@ -319,6 +319,19 @@ class Loader:
             self._peers[key] = self._make_peer(*key)
         return self._peers[key]
 
+    def _renew(self, load: _Load) -> None:
+        """Give the peer new connections, once for all the loads that the old ones failed."""
+        peer = load.peer
+        assert peer is not None
+        if peer.endpoint is not load.endpoint:
+            return
+        try:
+            peer.renew()
+            self._counters.add("renewed_connections")
+            self._log.warning("connections-renewed", peer=peer.name, reason=load.reason)
+        except ConnectorError as error:
+            self._log.error("connections-not-renewed", peer=peer.name, reason=str(error))
+
     def _check_safe(self, peer: Peer) -> None:
         assert peer.welcome is not None
         if peer.welcome.incarnation is not None or peer.name in self._unsafe_peers:
@@ -335,3 +348,8 @@ class Loader:
             peer=peer.name,
             reason="it runs another connector, which may free blocks while they are read",
         )
+
+
+def _post(load: _Load, batch: Batch) -> Any:
+    assert load.endpoint is not None
+    return load.endpoint.transport.read(batch.session, batch.ours, batch.theirs, batch.sizes)

@@ -18,8 +18,9 @@ from connector import wire
 from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.offer import HoldId
 from connector.core.pairing import Plan
+from connector.endpoint import Endpoint
 from connector.memory import CacheMemory
-from connector.transport import Transport, unpack_memory
+from connector.transport import unpack_memory
 
 CheckWelcome = Callable[[str, wire.Welcome], None]
 """Raises PeerMismatch if the caches of the named peer are not like ours."""
@@ -42,9 +43,9 @@ class Peer:
         context: for sockets.
         host: of the rank.
         port: its handshake port.
-        transport: ours.
         memory: ours.
-        local: our registered memories: the only one, or one for each layer.
+        endpoint: ours, shared with other peers until reads through it fail.
+        make_endpoint: a new one.
         check: refuses a peer.
         control_timeout_s: for one answer.
     """
@@ -54,18 +55,18 @@ class Peer:
         context: zmq.Context[Any],
         host: str,
         port: int,
-        transport: Transport,
         memory: CacheMemory,
-        local: dict[str, tuple[Any, int]],
+        endpoint: Endpoint,
+        make_endpoint: Callable[[], Endpoint],
         check: CheckWelcome,
         control_timeout_s: float,
     ) -> None:
         self.name = f"{host}:{port}"
         self._context = context
         self._path = make_zmq_path("tcp", host, port)
-        self._transport = transport
         self._memory = memory
-        self._local = local
+        self.endpoint = endpoint
+        self._make_endpoint = make_endpoint
         self._check = check
         self._control_timeout_s = control_timeout_s
         self._handshake: zmq.Socket[bytes] | None = None
@@ -118,6 +119,16 @@ class Peer:
         self._sessions.clear()
         self._close_handshake()
 
+    def renew(self) -> None:
+        """Connect anew, through queue pairs of its own: a failed one never works again, and the
+        library replaces it for nobody.
+
+        Raises:
+            TransportError: our memory cannot be registered again.
+        """
+        self.forget()
+        self.endpoint = self._make_endpoint()
+
     def _say_hello(self, now: float) -> None:
         """On a socket of its own, so that late answers to earlier attempts are not mixed in."""
         self._close_handshake()
@@ -144,7 +155,7 @@ class Peer:
 
     def _take_in(self, welcome: wire.Welcome) -> None:
         """Where each layer begins in the peer's registered memory."""
-        self._transport.add_peer(welcome.metadata.agent_metadata)
+        self.endpoint.transport.add_peer(welcome.metadata.agent_metadata)
         addresses = iter(welcome.metadata.kv_caches_base_addr)
         memories: dict[bytes, Any] = {}
         for layer in self._memory.layers:
@@ -189,12 +200,12 @@ class Peer:
                 None if wire_layout is None else HeadLayout.from_wire(wire_layout),
             )
             (local, local_base), (remote, remote_base) = (
-                self._local[layer.name],
+                self.endpoint.local[layer.name],
                 self._remote[layer.name],
             )
             key = (local.id, remote.id)
             if key not in self._sessions:
-                self._sessions[key] = self._transport.open_session(local, remote)
+                self._sessions[key] = self.endpoint.transport.open_session(local, remote)
             batch = batches.setdefault(key, Batch(self._sessions[key], [], [], []))
             batch.ours += [local_base + offset for offset in ours]
             batch.theirs += [remote_base + offset for offset in theirs]

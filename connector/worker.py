@@ -24,17 +24,17 @@ from connector.core.errors import ConnectorError
 from connector.core.fingerprint import Fingerprint
 from connector.core.groups import TransferGroups, check_transferable
 from connector.counters import Counters
+from connector.endpoint import Endpoint, open_endpoint
 from connector.holds import HoldBook
 from connector.listener import Listener
 from connector.loader import Loader, Timeouts
 from connector.logs import log
 from connector.memory import CacheMemory
 from connector.metadata import LoadOrder, StepOrders
-from connector.peer import Peer
+from connector.peer import CheckWelcome, Peer
 from connector.releaser import Releaser
-from connector.transport import Transport
 from connector.vllm_specs import layer_specs, transfer_groups
-from connector.wire import MemoryDescriptors, encode_welcome
+from connector.wire import encode_welcome
 
 
 class LoadFailed(ConnectorError):
@@ -81,8 +81,9 @@ class Worker:
         dp_rank = fold_local_rank(parallel.data_parallel_rank, parallel.data_parallel_size_local)
         self._port_offset = dp_rank * self._tp_size + self._rank
         self._host_ip = resolve_host_ip({"host_ip": settings.host_ip})
-        name = f"{settings.role}:{self._host_ip}:{settings.handshake_port}:{self._port_offset}"
-        self._transport = Transport(self._host_ip, name, settings)
+        self._name = (
+            f"{settings.role}:{self._host_ip}:{settings.handshake_port}:{self._port_offset}"
+        )
         self.counters = Counters()
         self._role: Role | None = None
 
@@ -91,14 +92,14 @@ class Worker:
     def register_kv_caches(self, caches: dict[str, torch.Tensor]) -> None:
         """Register all transferred caches and open the side channel."""
         memory = CacheMemory(caches, self._specs, self.groups.payload_index_by_layer())
-        local, descriptors = self._register(memory)
+        make_endpoint = partial(open_endpoint, self._host_ip, self._name, self._settings, memory)
         backend = self._backend_name()
         fingerprint = fingerprint_of(self._vllm_config, self.groups, self._specs, memory, backend)
         if self._settings.is_producer:
-            self._role = self._producer(memory, descriptors, fingerprint, backend)
+            self._role = self._producer(memory, make_endpoint(), fingerprint, backend)
         else:
             check = partial(check_peer, fingerprint, memory, backend)
-            self._role = self._consumer(memory, local, check)
+            self._role = self._consumer(memory, make_endpoint, check)
 
     def take_orders(self, orders: StepOrders) -> None:
         """Raises LoadFailed if the step must not go on."""
@@ -119,24 +120,6 @@ class Worker:
 
     # ---------------------------------------------------------------- start-up
 
-    def _register(
-        self, memory: CacheMemory
-    ) -> tuple[dict[str, tuple[Any, int]], MemoryDescriptors]:
-        """Our memory of each layer (and where in it the layer begins), and what peers are told."""
-        whole = None if memory.backing is None else self._transport.register(memory.backing)
-        local: dict[str, tuple[Any, int]] = {}
-        descriptors: MemoryDescriptors = {}
-        for layer in memory.layers:
-            if whole is not None and not layer.is_state:
-                registered = [whole]
-            else:
-                registered = [self._transport.register(region) for region in layer.regions]
-            start = layer.regions[0].data_ptr()
-            mine = registered[0] if whole is None else whole
-            local[layer.name] = (mine, start - mine.data)
-            descriptors[layer.name] = [region.pack() for region in registered]
-        return local, descriptors
-
     def _backend_name(self) -> str:
         model = self._vllm_config.model_config
         backend = get_attn_backend(
@@ -150,7 +133,7 @@ class Worker:
     def _producer(
         self,
         memory: CacheMemory,
-        descriptors: MemoryDescriptors,
+        endpoint: Endpoint,
         fingerprint: Fingerprint,
         backend: str,
     ) -> Role:
@@ -158,7 +141,7 @@ class Worker:
         attention = [layer for layer in memory.layers if not layer.is_state]
         metadata = {
             "engine_id": f"{self._host_ip}:{self._settings.handshake_port}",
-            "agent_metadata": self._transport.descriptor,
+            "agent_metadata": endpoint.transport.descriptor,
             "kv_caches_base_addr": memory.base_addresses,
             "num_blocks": memory.num_blocks,
             "block_len": max(layer.spec.page_size_bytes for layer in attention),
@@ -174,21 +157,23 @@ class Worker:
             self._settings.handshake_port + self._port_offset,
             self._settings.notify_port + self._port_offset,
             holds,
-            lambda: encode_welcome(metadata, descriptors, holds.incarnation, fingerprint),
+            lambda: encode_welcome(metadata, endpoint.descriptors, holds.incarnation, fingerprint),
             self.counters,
         )
-        return ProducerRank(holds, listener)
+        return ProducerRank(holds, listener, endpoint)
 
-    def _consumer(self, memory: CacheMemory, local: dict[str, tuple[Any, int]], check: Any) -> Role:
+    def _consumer(
+        self, memory: CacheMemory, make_endpoint: Callable[[], Endpoint], check: CheckWelcome
+    ) -> Role:
         settings = self._settings
         context: zmq.Context[Any] = zmq.Context()
+        shared = make_endpoint()
 
         def make_peer(host: str, port: int) -> Peer:
             timeout = settings.control_timeout_s
-            return Peer(context, host, port, self._transport, memory, local, check, timeout)
+            return Peer(context, host, port, memory, shared, make_endpoint, check, timeout)
 
         loader = Loader(
-            self._transport,
             make_peer,
             Releaser(context, self._rank, self._tp_size),
             self._rank,
@@ -205,9 +190,10 @@ class Worker:
 class ProducerRank:
     """A producer's rank: passes the scheduler's orders on, and reports ended holds."""
 
-    def __init__(self, holds: HoldBook, listener: Listener) -> None:
+    def __init__(self, holds: HoldBook, listener: Listener, endpoint: Endpoint) -> None:
         self._holds = holds
         self._listener = listener
+        self._endpoint = endpoint  # lives as long as peers may read
 
     def take_orders(self, orders: StepOrders) -> None:
         self._holds.take_orders(orders)

@@ -134,6 +134,20 @@ def check_parallelism(*, pipeline_size: int, context_size: int) -> None:
             raise ConfigError(f"{name} is {size}; this connector supports 1 only")
 
 
+def check_recomputation(settings: Settings, *, recomputes: bool, is_async_scheduling: bool) -> None:
+    """Refuse a combination in which vLLM 0.33.0 makes a token of a failed load an answer.
+
+    It sets a request back whose blocks were not loaded, but takes the token of the step that was
+    scheduled after the failed one. Only synchronous loads are reported in a way that leads there.
+    """
+    if settings.load_mode == "sync" and recomputes and is_async_scheduling:
+        raise ConfigError(
+            "load_mode is 'sync', kv_load_failure_policy is 'recompute' and scheduling is "
+            "asynchronous: vLLM would answer with a token from a failed load. Use load_mode "
+            "'async', kv_load_failure_policy 'fail', or synchronous scheduling"
+        )
+
+
 KNOWN_KEYS = (
     "read_mode",
     "handshake_port",

@@ -204,7 +204,7 @@ def _hybrid(load_mode: str) -> Settings:
     return {
         "connector": "hybrid",
         "extra_config": f"{{load_mode: {load_mode}, defer_timeout: 3}}",
-        "kv_load_failure_policy": "recompute",
+        "kv_load_failure_policy": "recompute" if load_mode == "async" else "fail",
     }
 
 

@@ -1,0 +1,52 @@
+"""vLLM's own cache groups, as the connector sees them on both sides (R1)."""
+
+from __future__ import annotations
+
+import pytest
+from kv_planning import plan_preset
+
+from connector.core.groups import GroupKind, check_transferable
+from connector.vllm_specs import layer_specs, transfer_groups
+from sim.model.presets import PRESETS
+
+FULL, WINDOW, RING, STATE = GroupKind.FULL, GroupKind.WINDOW, GroupKind.RING, GroupKind.STATE
+KINDS = {
+    "llama": [FULL],
+    "deepseek-mla": [FULL],
+    "gemma-swa": [WINDOW] * 5 + [FULL],
+    "kimi-linear": [FULL] + [STATE] * 3,
+    "qwen-hybrid": [FULL] + [STATE] * 3,
+}
+
+
+@pytest.mark.parametrize("model", list(PRESETS))
+def test_both_halves_see_the_same_groups(model: str) -> None:
+    """The worker looks through its wrappers; the scheduler has first layers only."""
+    (worker, *_), scheduler, _layout = plan_preset(model)
+    groups = transfer_groups(worker)
+    assert transfer_groups(scheduler) == groups
+    assert check_transferable(groups, "refuse") == []
+    kinds = [group.kind for group in groups.on_wire]
+    if model in KINDS:
+        assert kinds == KINDS[model]
+    assert set(layer_specs(worker)) == set(groups.payload_index_by_layer())
+
+
+def test_glm_has_a_ring_beside_its_attention_and_its_states() -> None:
+    """On the wire: latent and indexer layers, the ring, then the recurrent groups; each layer
+    reads its own group's blocks."""
+    (worker, *_), _scheduler, _layout = plan_preset("glm-flash-nospec")
+    groups = transfer_groups(worker)
+    first, second, *states = groups.on_wire
+    assert (first.kind, second.kind) == (FULL, RING)
+    assert states
+    assert all(group.kind is STATE for group in states)
+    index = groups.payload_index_by_layer()
+    for layer, payload in index.items():
+        if layer.endswith("tail_cache"):
+            assert payload == 1
+        elif layer.endswith((".attn", "k_cache")):
+            assert payload == 0
+        else:
+            assert layer in groups.on_wire[payload].layers
+            assert payload >= 2
