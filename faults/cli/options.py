@@ -58,7 +58,9 @@ def build_scenario(options: RunOptions) -> Scenario:
         scenario = _with_holds(scenario, options.holds)
     except ValueError as error:
         raise UsageError(f"--hold {options.holds[-1]}: {error}") from error
-    scenario = with_settings(with_settings(scenario, _named(options)), _pairs(options.settings))
+    scenario = with_settings(
+        with_settings(scenario, _named(options)), setting_pairs(options.settings)
+    )
     return with_faults(scenario, options.faults)
 
 
@@ -96,7 +98,8 @@ def _named(options: RunOptions) -> dict[str, str]:
     return {key: json.dumps(value) for key, value in values.items() if value is not None}
 
 
-def _pairs(settings: Iterable[str]) -> dict[str, str]:
+def setting_pairs(settings: Iterable[str]) -> dict[str, str]:
+    """The values of ``--set KEY=VALUE`` by key."""
     pairs = {}
     for setting in settings:
         key, equals, value = setting.partition("=")

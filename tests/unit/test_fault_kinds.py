@@ -19,6 +19,7 @@ from sim.lifecycle import PHASES
 from sim.scenario import dumps, loads
 
 ROOT = Path(__file__).parents[2]
+RECORDS_OF_THAT_NAME = {"queue-pair-error"}  # of the event log, which people are told about
 
 
 def rows_of_documentation() -> dict[str, tuple[str, str]]:
@@ -53,7 +54,7 @@ def test_a_kind_is_one_file_that_nothing_else_names() -> None:
     named = {
         f"{path.name}: {kind}"
         for path in sources
-        for kind in KINDS
+        for kind in KINDS.keys() - RECORDS_OF_THAT_NAME
         if re.search(rf"[\"']{kind}[\"']", path.read_text())
     }
     assert named == set()

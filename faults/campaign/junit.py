@@ -1,0 +1,43 @@
+"""A campaign as JUnit XML, which CI systems show: one test case for each seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+from faults.campaign.result import SeedResult
+from sim.errors import UsageError
+
+
+def write_junit(path: Path, results: Sequence[SeedResult], known: Sequence[str]) -> None:
+    """Seeds that fall into known groups only are skipped, the others that fail are failures."""
+    suite = ElementTree.Element("testsuite", name="faultlab campaign")
+    for result in sorted(results, key=lambda result: result.seed):
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname="faultlab.campaign",
+            name=f"seed {result.seed}",
+            time=f"{result.wall_s:.3f}",
+        )
+        _judge(case, result, known)
+    for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
+    suite.set("tests", str(len(results)))
+    try:
+        ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
+    except OSError as error:
+        raise UsageError(f"--junit {path}: cannot be written: {error.strerror}") from error
+
+
+def _judge(case: ElementTree.Element, result: SeedResult, known: Sequence[str]) -> None:
+    if result.status == "error":
+        ElementTree.SubElement(case, "error", message=result.detail)
+    elif result.status == "refused":
+        ElementTree.SubElement(case, "skipped", message=f"refused: {result.detail}")
+    elif result.failures:
+        new = [failure for failure in result.failures if failure.group not in known]
+        groups = ", ".join(failure.group for failure in new or result.failures)
+        element = ElementTree.SubElement(case, "failure" if new else "skipped", message=groups)
+        element.text = "\n".join(failure.detail for failure in result.failures)

@@ -1,0 +1,56 @@
+"""Known defects: groups that a campaign may fall into without failing, each until a date.
+
+A file is a list of ``group``, ``owner``, ``link`` and ``expires``. An entry that has expired
+excuses nothing any more.
+"""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import inspect
+
+from sim.errors import UsageError
+from sim.scenario.schema import explain
+from sim.scenario.yaml_text import parse_yaml
+
+Text = Annotated[str, msgspec.Meta(min_length=1)]
+_DATE = r"^\d{4}-\d{2}-\d{2}$"
+
+
+class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One group, who looks after it, where it is discussed, and the last day of its excuse."""
+
+    group: Text
+    owner: Text
+    link: Text
+    expires: Annotated[str, msgspec.Meta(pattern=_DATE)]
+
+    def __post_init__(self) -> None:
+        """Refuse days that there are not."""
+        datetime.date.fromisoformat(self.expires)
+
+    def excuses_on(self, day: datetime.date) -> bool:
+        """Whether the excuse holds on ``day``."""
+        return day <= datetime.date.fromisoformat(self.expires)
+
+
+class _Document(msgspec.Struct, frozen=True):
+    known: tuple[KnownDefect, ...]
+
+
+def load_known(path: Path) -> list[KnownDefect]:
+    """The entries of the file ``path``; UsageError when it is not such a file."""
+    try:
+        listed = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    document = {"known": [] if listed is None else listed}
+    try:
+        return list(msgspec.convert(document, _Document).known)
+    except msgspec.ValidationError as error:
+        told = explain(inspect.type_info(_Document), document, str(error))
+        raise UsageError(f"{path}: {told}") from error

@@ -1,0 +1,136 @@
+"""Swarm testing: each seed enables a few kinds of fault, with weights of its own.
+
+A run in which everything may happen is like every other; one in which little may happen goes
+deeper. So what is left out is drawn first, and then how often what is left happens. Kinds are
+drawn from what they are made of (types, possible phases), never by name.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from faults.fault import Fault, LastingFault, parameters
+from faults.kinds import KINDS
+from faults.schedule import encode
+from sim.engine.options import EngineOptions
+from sim.kernel import Seed
+from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
+
+DEFAULT_MODELS = ("llama", "deepseek-mla", "gemma-swa")
+_DURATIONS_S = (0.2, 1.0, 5.0)
+_MOST_KINDS, _MOST_FAULTS = 4, 5
+
+
+class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What all seeds of a campaign have in common; ``settings`` are those of ``--set``."""
+
+    connector: str = "moriio"
+    models: tuple[str, ...] = DEFAULT_MODELS
+    settings: dict[str, str] = {}
+    quiet_phase_s: float = 90.0
+
+
+def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
+    """The scenario of a seed: the same one always, for the same options.
+
+    Raises:
+        UsageError: a setting that is not accepted.
+    """
+    rng = Seed(seed).stream("swarm")
+    scenario = Scenario(
+        seed=seed,
+        connector=options.connector,
+        model=rng.choice(options.models),
+        topology=Topology(*rng.choice(((1, 1), (1, 1), (1, 2), (2, 1)))),
+        engine=_engine(rng),
+        workload=_workload(rng),
+        perturb=rng.random() < 0.5,
+        quiet_phase_s=options.quiet_phase_s,
+        max_virtual_s=300.0,
+    )
+    scenario = with_settings(scenario, options.settings)
+    faults = draw_faults(rng, content_is_verified=_verifies_content(scenario))
+    return msgspec.structs.replace(scenario, faults=encode(faults))
+
+
+def draw_faults(rng: random.Random, *, content_is_verified: bool = False) -> list[Fault]:
+    """Some faults of a few kinds. Those that no connector can notice without looking at the bytes
+    only when this one does; those that strike before the start are for other runs."""
+    eligible = [
+        kind
+        for kind in KINDS.values()
+        if not kind.before_start and (content_is_verified or not kind.breaks_contract)
+    ]
+    enabled = rng.sample(eligible, rng.randint(1, _MOST_KINDS))
+    weights = [rng.random() for _ in enabled]
+    count = rng.randint(1, _MOST_FAULTS)
+    return [_draw(kind, rng) for kind in rng.choices(enabled, weights, k=count)]
+
+
+def _draw(kind: type[Fault], rng: random.Random) -> Fault:
+    document: dict[str, Any] = {"when": _draw_trigger(kind, rng)}
+    if "node" in kind.takes and rng.random() < 0.3:
+        document["target"] = {"node": rng.choice(("p0", "d0"))}
+    for field in _fields(kind):
+        drawn = _draw_value(field.type, rng)
+        if drawn is not None:
+            document[field.encode_name] = drawn
+    if issubclass(kind, LastingFault):
+        document["for_s"] = rng.choice((*_DURATIONS_S, None))
+    return msgspec.convert(document, kind)
+
+
+def _draw_trigger(kind: type[Fault], rng: random.Random) -> dict[str, Any]:
+    chance = rng.random()
+    if kind.possible and chance < 0.6:
+        return {"phase": rng.choice(kind.possible), "nth": rng.randint(1, 4)}
+    if kind.possible and chance < 0.7 and issubclass(kind, LastingFault):
+        return {"during": rng.choice(kind.possible)}
+    return {"at_s": round(rng.uniform(0.0, 1.0), 6)}
+
+
+def _fields(kind: type[Fault]) -> list[inspect.Field]:
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    own = parameters(kind)
+    return [field for field in info.fields if field.name in own and field.name != "for_s"]
+
+
+def _draw_value(node: inspect.Type, rng: random.Random) -> Any:
+    """One of the values of a choice; None for what has no end, which keeps its default."""
+    match node:
+        case inspect.LiteralType(values=values):
+            return rng.choice(sorted(values, key=str))
+        case inspect.BoolType():
+            return rng.random() < 0.5
+    return None
+
+
+def _engine(rng: random.Random) -> EngineOptions:
+    tp_size = rng.choice((1, 1, 1, 2))
+    several = tp_size > 1 or rng.random() < 0.3
+    return EngineOptions(
+        tp_size=tp_size,
+        executor="multi-process" if several else "single-process",
+        async_scheduling=rng.random() < 0.7,
+        enable_prefix_caching=rng.random() < 0.7,
+        kv_load_failure_policy=rng.choice(("fail", "recompute")),
+    )
+
+
+def _workload(rng: random.Random) -> UniformWorkload:
+    longest = rng.choice((200, 600, 1_500))
+    return UniformWorkload(
+        requests=rng.randint(3, 10),
+        prompt_tokens=(40, longest),
+        output_tokens=(2, rng.choice((4, 16))),
+        interval_ms=rng.choice((0.0, 20.0, 100.0)),
+    )
+
+
+def _verifies_content(scenario: Scenario) -> bool:
+    return scenario.extra_config.get("verify_reads") == "all"

@@ -1,0 +1,84 @@
+"""A worker process: imports vLLM once, then runs one seed after another.
+
+A job is a line of JSON on stdin, its result a line of JSON on what was stdout; whatever libraries
+print goes to stderr. It ends when stdin does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from faults import artifact
+from faults.campaign.result import SeedResult, failures_of
+from faults.campaign.swarm import SwarmOptions, scenario_of
+from sim.errors import StartRefused, TestbedError
+from sim.stopwatch import wall_clock
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A seed to run; its artifact goes to ``directory`` if it fails in a group not in ``seen``."""
+
+    seed: int
+    options: SwarmOptions
+    directory: str | None = None
+    seen: list[str] = []
+
+
+def main() -> int:
+    """Serve jobs until there are no more."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nobody else's words may get among the answers
+    serve(sys.stdin.buffer, answers)
+    return 0
+
+
+def serve(jobs: IO[bytes], answers: IO[bytes]) -> None:
+    """One answer for each job, in order."""
+    for line in jobs:
+        job = msgspec.json.decode(line, type=Job)
+        answers.write(msgspec.json.encode(run_job(job)) + b"\n")
+        answers.flush()
+
+
+def run_job(job: Job) -> SeedResult:
+    """Run one seed; a failure of the testbed is an answer, too."""
+    begin = wall_clock()
+    try:
+        result = _run(job)
+    except StartRefused as refusal:
+        result = SeedResult(seed=job.seed, status="refused", detail=str(refusal))
+    except (TestbedError, Exception) as error:
+        detail = f"{type(error).__name__}: {error}"
+        result = SeedResult(seed=job.seed, status="error", detail=detail)
+    return msgspec.structs.replace(result, wall_s=wall_clock() - begin)
+
+
+def _run(job: Job) -> SeedResult:
+    from faults.running import run  # noqa: PLC0415  # loads vLLM
+
+    scenario = scenario_of(job.seed, job.options)
+    faulted = run(scenario)
+    outcome = faulted.result.outcome
+    failures = failures_of(outcome.violations)
+    directory = None
+    if job.directory is not None and any(f.group not in job.seen for f in failures):
+        directory = Path(job.directory) / f"seed-{job.seed}"
+        artifact.write(directory, scenario, faulted.result, command_line=sys.argv, force=True)
+    return SeedResult(
+        seed=job.seed,
+        status="passed" if outcome.passed else "failed",
+        failures=failures,
+        coverage=faulted.coverage,
+        event_hash=outcome.event_hash,
+        virtual_s=outcome.virtual_s,
+        artifact=None if directory is None else str(directory),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from faults.campaign.swarm import SwarmOptions
+from faults.campaign.worker import Job, run_job
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+
+REFERENCE = SwarmOptions(connector="reference", models=("llama",))
+
+
+def test_a_campaign_of_a_correct_connector_is_clean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two workers, six seeds, faults in all of them; the results are those of single runs."""
+    out = tmp_path / "campaign"
+    arguments = ["campaign", "--seeds", "6", "--connector", "reference", "--model", "llama"]
+    code = dispatch.run([*arguments, "--jobs", "2", "--out", str(out), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert (code, document["runs"], document["passed"]) == (ExitCode.OK, 6, 6), document
+    assert document["groups"] == []
+    assert set(document) >= {"by_oracle", "failing_seeds", "fault_coverage", "wall_s", "runs_per_s"}
+    lines = (out / "results.jsonl").read_text().splitlines()
+    of_workers = {r["seed"]: r["event_hash"] for r in map(json.loads, lines)}
+    assert of_workers[3] == run_job(Job(3, REFERENCE)).event_hash
+
+
+def test_a_failing_seed_is_a_failure_with_an_artifact(tmp_path: Path) -> None:
+    """Every request's hand-off is lost, and the connector's blocks with it; the artifact is kept
+    for a group that nobody has seen, and replays."""
+    options = SwarmOptions(
+        models=("llama",),
+        quiet_phase_s=2.0,
+        settings={"router.holds": "[]", "perturb": "false", "extra_config.transfer_timeout": "1"},
+    )
+    for seed in range(40):
+        result = run_job(Job(seed, options, str(tmp_path)))
+        if result.status == "failed":
+            break
+    assert result.status == "failed"
+    assert result.artifact is not None
+    assert dispatch.run(["replay", result.artifact, "--json"]) == ExitCode.VIOLATION
+    groups = [failure.group for failure in result.failures]
+    again = run_job(Job(seed, options, str(tmp_path / "more"), groups))
+    assert again.event_hash == result.event_hash
+    assert again.artifact is None
+
+
+def test_bad_options_are_refused_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 2, and the name that is wrong."""
+    assert dispatch.run(["campaign", "--seeds", "3", "--model", "lama"]) == ExitCode.BAD_USAGE
+    assert "llama" in capsys.readouterr().err
+    code = dispatch.run(["campaign", "--seeds", "3", "--set", "tp_sise=2"])
+    assert code == ExitCode.BAD_USAGE
+    assert "tp_size" in capsys.readouterr().err

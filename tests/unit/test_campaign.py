@@ -1,0 +1,291 @@
+from __future__ import annotations
+
+import datetime
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+
+from faults.campaign.campaign import Campaign
+from faults.campaign.junit import write_junit
+from faults.campaign.known import load_known
+from faults.campaign.pool import Pool
+from faults.campaign.result import Failure, SeedResult, group_of, summarize
+from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
+from faults.campaign.store import Store
+from faults.campaign.swarm import SwarmOptions, draw_faults, scenario_of
+from faults.campaign.worker import Job
+from faults.kinds import KINDS
+from faults.schedule import decode
+from sim.errors import UsageError
+from sim.kernel import Seed
+from sim.oracles import Violation
+
+OPTIONS = SwarmOptions()
+
+
+# ------------------------------------------------------------------- the swarm
+
+
+def test_a_seed_is_a_scenario() -> None:
+    """The same one whenever it is asked for, and another one than other seeds'."""
+    scenarios = [scenario_of(seed, OPTIONS) for seed in range(20)]
+    assert scenarios == [scenario_of(seed, OPTIONS) for seed in range(20)]
+    assert len({scenario.digest() for scenario in scenarios}) == 20
+    assert [scenario.seed for scenario in scenarios] == list(range(20))
+
+
+def test_every_kind_that_a_connector_can_survive_is_drawn() -> None:
+    """Without anybody naming it; and no other."""
+    drawn = {f["kind"] for seed in range(300) for f in scenario_of(seed, OPTIONS).faults}
+    fair = {name for name, kind in KINDS.items() if not (kind.before_start or kind.breaks_contract)}
+    assert drawn == fair
+
+
+def test_bytes_change_unnoticed_only_where_somebody_looks_at_them() -> None:
+    """A campaign draws these kinds with verify_reads: all."""
+    settings = {"extra_config.verify_reads": "all"}
+    options = msgspec.structs.replace(OPTIONS, settings=settings)
+    drawn = {f["kind"] for seed in range(300) for f in scenario_of(seed, options).faults}
+    assert {"corrupt-bytes", "early-completion"} <= drawn
+
+
+def test_a_seed_enables_a_few_kinds_only() -> None:
+    """Runs in which everything may happen would all be alike."""
+    schedules = [draw_faults(Seed(seed).stream("test")) for seed in range(100)]
+    kinds = [len({fault.kind() for fault in faults}) for faults in schedules]
+    assert max(kinds) <= 4
+    assert min(kinds) == 1
+    assert all(faults for faults in schedules)
+
+
+def test_drawn_faults_are_accepted_and_vary_in_their_parameters() -> None:
+    """Choices are drawn from what a parameter's type allows."""
+    faults = [
+        f for seed in range(300) for f in decode(scenario_of(seed, OPTIONS).faults, source="drawn")
+    ]
+    statuses = {msgspec.to_builtins(f)["code"] for f in faults if hasattr(f, "code")}
+    assert len(statuses) > 5
+    assert {f.when.phase is None for f in faults} == {True, False}
+
+
+def test_settings_hold_for_every_seed() -> None:
+    """They are --set's, and refused like --set's."""
+    options = msgspec.structs.replace(
+        OPTIONS, settings={"tp_size": "1", "executor": "multi-process"}
+    )
+    assert {scenario_of(seed, options).engine.executor for seed in range(20)} == {"multi-process"}
+    wrong = msgspec.structs.replace(OPTIONS, settings={"tp_sise": "1"})
+    with pytest.raises(UsageError, match="did you mean 'tp_size'"):
+        scenario_of(0, wrong)
+
+
+# ------------------------------------------------------------ seeds and shares
+
+
+def test_seeds_shards_and_budgets_are_read() -> None:
+    """Shards are disjoint, and together they are everything."""
+    assert parse_seeds("3") == range(3)
+    assert parse_seeds("5:8") == range(5, 8)
+    parts = [share(range(10, 21), parse_shard(f"{i}/3")) for i in (1, 2, 3)]
+    assert sorted(seed for part in parts for seed in part) == list(range(10, 21))
+    assert parse_duration("1.5m") == 90.0
+
+
+@pytest.mark.parametrize("text", ["0", "8:5", "x", "-3", "1:2:3"])
+def test_seeds_that_are_none_are_refused(text: str) -> None:
+    """With an example of what is accepted."""
+    with pytest.raises(UsageError, match="such as 100 or 50:80"):
+        parse_seeds(text)
+
+
+def test_shards_and_budgets_that_are_none_are_refused() -> None:
+    """With an example of what is accepted."""
+    for text in ("0/2", "3/2", "half"):
+        with pytest.raises(UsageError, match="such as 2/4"):
+            parse_shard(text)
+    for text in ("10", "0s", "soon"):
+        with pytest.raises(UsageError, match="such as 90s"):
+            parse_duration(text)
+
+
+# -------------------------------------------------------------------- grouping
+
+
+def violation(oracle: str, node: str | None = None, **evidence: object) -> Violation:
+    return Violation(oracle, 1.5, node, "req-1", "words", dict(evidence))
+
+
+def test_a_group_is_what_failed_and_where() -> None:
+    """An edit that moves lines, another request or another time is the same group."""
+    tracebacks = [f"vllm.moriio.engine:{line} in Wrapper.wait" for line in (930, 947)]
+    died = [violation("liveness", "d0", kind="engine-died", traceback=[t]) for t in tracebacks]
+    assert {group_of(v) for v in died} == {"liveness/engine-died/vllm.moriio.engine.Wrapper.wait"}
+    assert group_of(violation("wrong-bytes", "d3")) == "wrong-bytes/consumer"
+    assert group_of(violation("leak", "p0")) == "leak/producer"
+    assert group_of(violation("same-output")) == "same-output"
+
+
+def failed(seed: int, *groups: str) -> SeedResult:
+    failures = [Failure(group, group.partition("/")[0], f"{group} in {seed}") for group in groups]
+    return SeedResult(seed=seed, status="failed", failures=failures)
+
+
+def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> None:
+    """In whatever order results came."""
+    results = [
+        failed(9, "leak/producer"),
+        failed(4, "leak/producer", "liveness/not-ended"),
+        SeedResult(seed=1, status="passed", coverage={"abort": {"decode": 2}}),
+        SeedResult(seed=2, status="refused", detail="no"),
+        SeedResult(seed=3, status="error", detail="died"),
+    ]
+    document = summarize(results, ["leak/producer"], wall_s=10.0, interrupted=False)
+    counts = [document[key] for key in ("runs", "passed", "failed", "refused", "errors")]
+    assert counts == [5, 1, 2, 1, 1]
+    assert document["failing_seeds"] == [4, 9]
+    assert document["by_oracle"] == {"leak": 2, "liveness": 1}
+    assert document["error_seeds"] == [{"seed": 3, "detail": "died"}]
+    (leak, liveness) = document["groups"]
+    assert (leak["smallest_seed"], leak["seeds"], leak["known"]) == (4, 2, True)
+    assert leak["detail"] == "leak/producer in 4"
+    assert document["new_groups"] == [liveness["group"]]
+    assert document["fault_coverage"]["abort"]["decode"] == 2
+    assert ["abort", "prefill"] in document["holes"]
+    assert document["runs_per_s"] == 0.5
+
+
+# --------------------------------------------------------------------- workers
+
+FAKE_WORKER = """
+import json, os, sys, time
+for line in sys.stdin:
+    seed = json.loads(line)["seed"]
+    if seed == 2:
+        os._exit(7)
+    if seed == 4:
+        time.sleep(600)
+    print(json.dumps({"seed": seed, "status": "passed"}), flush=True)
+"""
+
+
+def job(seed: int) -> Job:
+    return Job(seed, OPTIONS)
+
+
+def test_a_worker_that_dies_or_hangs_costs_its_seed_only(tmp_path: Path) -> None:
+    """The seed is reported with what happened, and all others have their results."""
+    script = tmp_path / "worker.py"
+    script.write_text(FAKE_WORKER)
+    pool = Pool(2, limit_s=5.0, command=[sys.executable, str(script)])
+    results = {result.seed: result for result in pool.run(iter(range(8)), job)}
+    assert sorted(results) == list(range(8))
+    assert {seed for seed, r in results.items() if r.status == "passed"} == {0, 1, 3, 5, 6, 7}
+    assert results[2].detail == "the worker process died (exit code 7)"
+    assert results[4].detail == "the worker process did not finish it within 5 s"
+
+
+def test_workers_end_with_the_campaign(tmp_path: Path) -> None:
+    """Ctrl-C closes the stream of results, and nobody goes on computing."""
+    script = tmp_path / "worker.py"
+    script.write_text(FAKE_WORKER)
+    pool = Pool(2, limit_s=60.0, command=[sys.executable, str(script)])
+    results = pool.run(iter([0, 4, 4]), job)
+    assert next(results).seed == 0
+    workers = [worker.process for worker in pool._workers]
+    results.close()
+    assert workers
+    assert all(process.poll() is not None for process in workers)
+
+
+# -------------------------------------------------- directories, known defects
+
+
+class FakePool:
+    """Answers at once, until Ctrl-C."""
+
+    def __init__(self, stop_at: int | None = None) -> None:
+        self.stop_at = stop_at
+        self.ran: list[int] = []
+
+    def run(self, seeds, make_job):  # type: ignore[no-untyped-def]
+        for seed in seeds:
+            if seed == self.stop_at:
+                raise KeyboardInterrupt
+            make_job(seed)
+            self.ran.append(seed)
+            status = "error" if seed == 1 else "passed"
+            yield SeedResult(seed=seed, status=status)
+
+
+def campaign(directory: Path, pool: FakePool, *, resume: bool = False) -> Campaign:
+    made = Campaign(OPTIONS, Store(directory, OPTIONS, resume=resume), [])
+    made.run(pool, range(5), None, lambda result: None)  # type: ignore[arg-type]
+    return made
+
+
+def test_an_interrupted_campaign_is_usable_and_goes_on(tmp_path: Path) -> None:
+    """It runs what is missing, and again what ended without a result."""
+    first = campaign(tmp_path / "c", FakePool(stop_at=3))
+    assert first.document()["interrupted"]
+    assert first.document()["runs"] == 3
+    with (tmp_path / "c" / "results.jsonl").open("ab") as file:
+        file.write(b'{"seed": 3, "sta')  # the process was killed in the middle of a line
+    pool = FakePool()
+    document = campaign(tmp_path / "c", pool, resume=True).document()
+    assert pool.ran == [1, 3, 4]
+    assert (document["runs"], document["interrupted"]) == (5, False)
+    lines = (tmp_path / "c" / "results.jsonl").read_text().splitlines()
+    assert len(lines) == 5
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    """Nothing is overwritten, and another campaign's results are not mixed in."""
+    campaign(tmp_path / "c", FakePool())
+    with pytest.raises(UsageError, match="add --resume"):
+        Store(tmp_path / "c", OPTIONS, resume=False)
+    other = msgspec.structs.replace(OPTIONS, connector="reference")
+    with pytest.raises(UsageError, match="had other options"):
+        Store(tmp_path / "c", other, resume=True)
+    with pytest.raises(UsageError, match="is no campaign that could go on"):
+        Store(tmp_path / "nothing", OPTIONS, resume=True)
+
+
+def test_known_defects_excuse_until_their_day(tmp_path: Path) -> None:
+    """And a file that is none is refused with the place in it."""
+    path = tmp_path / "known.yaml"
+    path.write_text("- {group: leak/producer, owner: me, link: 'x', expires: '2026-11-30'}\n")
+    (defect,) = load_known(path)
+    assert defect.excuses_on(datetime.date(2026, 11, 30))
+    assert not defect.excuses_on(datetime.date(2026, 12, 1))
+    path.write_text("- {group: leak/producer, owner: me, link: 'x'}\n")
+    with pytest.raises(UsageError, match=r"known\[0\]\.expires: missing"):
+        load_known(path)
+    path.write_text("- {group: a, owner: me, link: 'x', expires: '2026-13-01'}\n")
+    with pytest.raises(UsageError, match=r"known\[0\]"):
+        load_known(path)
+
+
+def test_junit_has_a_case_for_each_seed(tmp_path: Path) -> None:
+    """New failures are failures, known ones are skipped, and dead workers are errors."""
+    results = [
+        failed(1, "leak/producer"),
+        failed(2, "leak/producer", "wrong-bytes/consumer"),
+        SeedResult(seed=3, status="error", detail="died"),
+        SeedResult(seed=4, status="passed"),
+    ]
+    write_junit(tmp_path / "j.xml", results, ["leak/producer"])
+    suite = ElementTree.parse(tmp_path / "j.xml").getroot()
+    counts = [suite.get(key) for key in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["4", "1", "1", "1"]
+    cases = {case.get("name"): [child.tag for child in case] for case in suite}
+    assert cases == {
+        "seed 1": ["skipped"],
+        "seed 2": ["failure"],
+        "seed 3": ["error"],
+        "seed 4": [],
+    }
+    (failure,) = suite.findall("testcase/failure")
+    assert failure.get("message") == "wrong-bytes/consumer"
