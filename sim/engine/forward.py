@@ -52,10 +52,12 @@ class SyntheticModel:
         self.memory = memory
         self.vocab_size = engine.world.vocab_size
         drafted = engine.drafter_layers
-        self.groups = [
-            self._make_group(index, [name for name in group.layer_names if name not in drafted])
+        layers = {
+            index: [name for name in group.layer_names if name not in drafted]
             for index, group in enumerate(config.kv_cache_groups)
-        ]
+        }
+        # A drafter may have a group of its own.
+        self.groups = [self._make_group(index, names) for index, names in layers.items() if names]
         self.state_groups = [group for group in self.groups if isinstance(group, StateGroup)]
         self.drafter = self._make_drafter(config) if drafted else None
 

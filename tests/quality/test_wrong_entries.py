@@ -69,7 +69,9 @@ class Damage(Probe):
         memory.wrote(np.array([self.block_id]), 0, lambda: "a test")
 
 
-def damaged(place: Place, check: str, model: str = "glm-flash-nospec") -> tuple[Outcome, int]:
+def damaged(
+    place: Place, check: str, model: str = "glm-flash-nospec", **settings: str
+) -> tuple[Outcome, int]:
     damages: list[Damage] = []
 
     def prepare(bed: TestBed) -> None:
@@ -77,7 +79,7 @@ def damaged(place: Place, check: str, model: str = "glm-flash-nospec") -> tuple[
         bed.world.probes.add(damages[0])
 
     scenario = msgspec.structs.replace(SCENARIO, model=model, check=check)
-    outcome = run(scenario, prepare=prepare).outcome
+    outcome = run(with_settings(scenario, settings), prepare=prepare).outcome
     assert damages[0].block_id > 0
     return outcome, damages[0].block_id
 
@@ -128,6 +130,17 @@ def test_a_wrong_byte_of_a_drafter_costs_drafts_and_no_output(what: str, check: 
     assert wrong.oracle == "wrong-bytes"
     assert (wrong.evidence["layer"], wrong.evidence["group"]) == (place.layer, place.group)
     assert (wrong.evidence["block_ids"], wrong.evidence["tokens"]) == ([block_id], tokens)
+
+
+@pytest.mark.parametrize("check", ["incremental", "full"])
+def test_a_drafter_with_a_group_of_its_own_reads_what_its_window_has(check: str) -> None:
+    """Token 581 is in a window of 512 tokens before the end of the prompt."""
+    place = Place("draft.layers.1.self_attn.attn", 4, 9, 5, after_steps=3)
+    settings = {"speculation.method": "dspark", "num_speculative_tokens": "3"}
+    outcome, block_id = damaged(place, check, "qwen-hybrid", **settings)
+    (wrong,) = outcome.violations
+    assert (wrong.evidence["layer"], wrong.evidence["group"]) == (place.layer, 4)
+    assert (wrong.evidence["block_ids"], wrong.evidence["tokens"]) == ([block_id], [581, 581])
 
 
 def test_a_speculating_model_reads_its_own_ring_too() -> None:

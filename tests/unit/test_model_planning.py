@@ -12,6 +12,7 @@ from kv_planning import plan_preset
 from sim.errors import UsageError
 from sim.model.config import build_vllm_config
 from sim.model.presets import GEOMETRIES, PRESETS, Geometry, get_preset
+from sim.model.speculation import Speculation
 
 MORIIO = {
     "kv_connector": "MoRIIOConnector",
@@ -328,3 +329,16 @@ def test_a_wrong_environment_is_refused() -> None:
         check=False,
     )
     assert "VLLM_USE_V2_MODEL_RUNNER='0' is set, but runs here need '1'" in result.stderr
+
+
+def test_a_drafter_with_windows_has_a_group_of_its_own() -> None:
+    """vLLM leaves the model's groups as they are, and marks none as the drafter's."""
+    speculation = Speculation("dspark", 3)
+    workers, scheduler, _ = plan_preset("qwen-hybrid", num_blocks=100, speculation=speculation)
+    drafter = get_preset("qwen-hybrid").drafter("dspark")
+    for config in (*workers, scheduler):
+        *of_model, own = config.kv_cache_groups
+        assert set(own.layer_names) == set(drafter.layers["reduced"])
+        assert own.kv_cache_spec.sliding_window == drafter.window
+        assert len(of_model) == get_preset("qwen-hybrid").num_groups
+        assert not any(group.is_eagle_group for group in config.kv_cache_groups)

@@ -104,9 +104,12 @@ class Drafter:
     """vLLM's name of the drafter's class."""
     layers: Mapping[Geometry, Mapping[str, str]]
     """Its layers with a cache, and for each the layer of the model whose cache spec it has: so it
-    lies in the KV cache group of that layer."""
+    lies in the KV cache group of that layer, unless it has a window."""
     hf_config: Mapping[str, Any]
     """What its config.json says beyond the model's."""
+    window: int | None = None
+    """Tokens that its layers attend to, if they do not attend to all. The model's layers do, so
+    these have a cache group of their own."""
     multimodal_type: str | None = None
     """The model type of a multimodal model, if vLLM knows the drafter by that only; the rest is
     its text model's configuration then."""
@@ -175,8 +178,11 @@ class ModelPreset:
         speculative = vllm_config.speculative_config
         if speculative is None:
             return specs
-        layers = self.drafter(str(speculative.method)).layers[geometry]
-        return specs | {name: replace(specs[like], is_draft=True) for name, like in layers.items()}
+        drafter = self.drafter(str(speculative.method))
+        for name, like in drafter.layers[geometry].items():
+            spec = specs[like] if drafter.window is None else _windowed(specs[like], drafter.window)
+            specs[name] = replace(spec, is_draft=True)
+        return specs
 
     def tokens_per_block(
         self,
@@ -239,6 +245,19 @@ class ModelPreset:
             raise UsageError(f"rank {rank} is outside 0..{tp_size - 1}")
         first = rank * heads // tp_size
         return range(first, first + per_rank)
+
+
+def _windowed(spec: Any, window: int) -> KVCacheSpec:
+    """The same cache of a layer that attends to the last ``window`` tokens only."""
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec  # noqa: PLC0415  # loads vLLM
+
+    return SlidingWindowSpec(
+        block_size=spec.block_size,
+        num_kv_heads=spec.num_kv_heads,
+        head_size=spec.head_size,
+        dtype=spec.dtype,
+        sliding_window=window,
+    )
 
 
 def _heads_of_rank(heads: int, tp_size: int, rank: int) -> range:

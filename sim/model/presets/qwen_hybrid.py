@@ -87,6 +87,8 @@ def _layer_specs(
     )
 
 
+_DRAFTER_LAYERS: dict[Geometry, int] = {"reduced": 2, "real": 12}
+
 PRESET = ModelPreset(
     name="qwen-hybrid",
     summary="Qwen3.5-like: GDN states, three cache groups, and one group with full attention",
@@ -109,6 +111,20 @@ PRESET = ModelPreset(
                 for geometry in GEOMETRIES
             },
             hf_config={"mtp_num_hidden_layers": 1},
-        )
+        ),
+        # Layers with sliding windows, which share no cache group with the model's. As many as the
+        # model has with attention: vLLM makes all groups as large as the smallest one.
+        "dspark": Drafter(
+            "Qwen3DSparkModel",
+            layers={
+                geometry: {
+                    f"draft.layers.{number}.self_attn.attn": "model.layers.3.self_attn.attn"
+                    for number in range(count)
+                }
+                for geometry, count in _DRAFTER_LAYERS.items()
+            },
+            hf_config={"model_type": "qwen3"},
+            window=512,
+        ),
     },
 )
