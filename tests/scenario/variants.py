@@ -267,6 +267,12 @@ VARIANTS = (
     ),
     Variant("two-ranks", shared, {"tp_size": "2", "executor": "multi-process"}),
     Variant("two-by-two", shared, {"topology.producers": "2", "topology.consumers": "2"}),
+    Variant(
+        "four-by-four",
+        shared,
+        {"topology.producers": "4", "topology.consumers": "4"},
+        soak=("colocated", "reference"),
+    ),
     Variant("recompute", shared, {"kv_load_failure_policy": "recompute"}),
     Variant("perturbed", shared, {"perturb": "true"}),
     Variant("scarce-blocks", together, num_blocks=scarce),
