@@ -62,6 +62,9 @@ SHIPPED: Mapping[str, set[tuple[str, str | None]]] = {
     "window-edge": {("wrong-bytes", None), ("same-output", None)},
     "whole-blocks-twice": {("wrong-bytes", None), ("same-output", None)},
     "state-copied-over-read": {("wrong-bytes", None), ("same-output", None)},
+    "drafts-over-read": {("wrong-bytes", None), ("same-output", None)},
+    "read-before-drafter": {("wrong-bytes", None)},
+    "drafter-row-of-another": {("wrong-bytes", None)},
 }
 # The change to each scenario, as options of faultlab run, with which it passes.
 COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
@@ -75,6 +78,9 @@ COUNTERPARTS: Mapping[str, tuple[str, ...]] = {
     "window-edge": ("workload.requests=[{request_id: edge, prompt: [[1, 208]], max_tokens: 4}]",),
     "whole-blocks-twice": ("enable_prefix_caching=false",),
     "state-copied-over-read": ("async_scheduling=false",),
+    "drafts-over-read": ("draft_us=0",),
+    "read-before-drafter": ("draft_us=200",),
+    "drafter-row-of-another": ("topology.colocated=true",),
     "write-preempted": ("async_scheduling=false",),
     "write-abandoned-load": ("router.aborts=[{request: abandoned, on_phase: decode}]",),
     "write-first-contact": ("topology.consumers=1",),
