@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sim.engine.hand_offs import HandOffs
 from sim.outcome import Outcome
 from sim.probes import Probe, WrongBytes
 from sim.reference import back_door
@@ -35,7 +36,11 @@ def served(lengths: list[int], **settings: str) -> tuple[Outcome, list[WrongByte
         InlineRequest(f"req-{n}", (Segment(n, length),), 8, arrival_s=0.3 * n)
         for n, length in enumerate(lengths)
     )
-    scenario = Scenario(model=MODEL, connector="reference", workload=InlineWorkload(requests))
+    scenario = Scenario(
+        model=settings.pop("model", MODEL),
+        connector="reference",
+        workload=InlineWorkload(requests),
+    )
     findings = Findings()
     outcome = run(with_settings(scenario, settings), probe=findings).outcome
     return outcome, findings.all
@@ -109,3 +114,25 @@ def test_the_bytes_of_another_request_are_traced_to_it(monkeypatch: pytest.Monke
         f".{RING}": {(644, 645)},
         "": {(645, 645)},
     }
+
+
+def test_the_odd_row_of_a_hand_off_is_in_the_ring_or_in_an_entry(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The producer makes the drafter's last row from the token that it sampled. That row is judged
+    by itself: if nobody knew of it, it would count as wrong, in the latent cache and where its
+    group is: in the ring, or in an entry if it ends the group."""
+    lengths = [645, 646, 647, 648]
+    outcome, found = served(lengths, model="glm-flash")
+    assert (outcome.violations, found) == ([], [])
+    monkeypatch.setattr(HandOffs, "was_cut", lambda *args: False)
+    _, found = served(lengths, model="glm-flash")
+    drafter = "model.layers.9.self_attn"
+    for number, length in enumerate(lengths):
+        row = length - 2
+        mine = [f for f in found if f.request_id == f"req-{number}-d0"]
+        assert {f.layer.removeprefix(drafter) for f in mine if f.last_token == row} == {
+            ".attn",
+            f".{INDEXER if row % 4 == 3 else RING}",
+        }
+        assert {f.last_token for f in mine} == {row}
