@@ -7,7 +7,6 @@ that only the worker's tells about every layer, so only the worker can refuse a 
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from vllm.v1.kv_cache_interface import (
@@ -25,17 +24,13 @@ from connector.core.errors import UnsupportedModel
 from connector.core.groups import Group, GroupKind, StateShape, TransferGroups
 
 
-def transfer_groups(config: KVCacheConfig, drafter_layers: Collection[str] = ()) -> TransferGroups:
-    """The groups of ``config`` that take part in KV transfer.
-
-    Args:
-        config: of a scheduler or of a worker.
-        drafter_layers: names of the drafter's layers, as far as they are known here.
+def transfer_groups(config: KVCacheConfig) -> TransferGroups:
+    """The groups of ``config``, a scheduler's or a worker's, that take part in KV transfer.
 
     Raises:
         UnsupportedModel: a layer cannot be transferred, or one group mixes kinds.
     """
-    return TransferGroups(tuple(_group(group, drafter_layers) for group in config.transfer_groups))
+    return TransferGroups(tuple(_group(group) for group in config.transfer_groups))
 
 
 def layer_specs(config: KVCacheConfig) -> dict[str, KVCacheSpec]:
@@ -48,7 +43,7 @@ def layer_specs(config: KVCacheConfig) -> dict[str, KVCacheSpec]:
     return specs
 
 
-def _group(group: KVCacheGroupSpec, drafter_layers: Collection[str]) -> Group:
+def _group(group: KVCacheGroupSpec) -> Group:
     layers = tuple(group.layer_names)
     specs = list(iter_layer_specs(group.kv_cache_spec))
     kinds = [_kind(spec, layers) for spec in specs]
@@ -65,7 +60,7 @@ def _group(group: KVCacheGroupSpec, drafter_layers: Collection[str]) -> Group:
         block_size=group.kv_cache_spec.block_size,
         window=_window(group, layers) if kind is GroupKind.WINDOW else None,
         state=_state(group, specs) if kind is GroupKind.STATE else None,
-        is_drafter=bool(layers) and all(layer in drafter_layers for layer in layers),
+        is_drafter=all(getattr(spec, "is_draft", False) for spec in specs),
     )
 
 

@@ -7,7 +7,7 @@ in which vLLM lists them; on the wire attention groups come first (`TransferGrou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
@@ -59,7 +59,8 @@ class Group:
         block_size: tokens in a block; for a ring, its capacity.
         window: tokens that a query sees, for a sliding window.
         state: for a recurrent group.
-        is_drafter: whether all its layers belong to a drafter.
+        is_drafter: whether all its layers belong to a drafter, as far as is known: the worker sees
+            every layer, the scheduler the first.
     """
 
     kind: GroupKind
@@ -67,7 +68,7 @@ class Group:
     block_size: int
     window: int | None = None
     state: StateShape | None = None
-    is_drafter: bool = False
+    is_drafter: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.block_size < 1:
@@ -176,11 +177,11 @@ def _check_states(groups: Sequence[Group]) -> None:
             )
         first = groups[0].state
         assert first is not None
-        for field in StateShape.__dataclass_fields__:
-            ours, theirs = getattr(first, field), getattr(state, field)
+        for name in StateShape.__dataclass_fields__:
+            ours, theirs = getattr(first, name), getattr(state, name)
             if ours != theirs:
                 raise UnsupportedModel(
-                    f"all recurrent groups must be alike, but {field} is {ours} in "
+                    f"all recurrent groups must be alike, but {name} is {ours} in "
                     f"{groups[0].name} and {theirs} in {group.name}"
                 )
 
