@@ -223,11 +223,36 @@ _ASYNC_BRIEF = (
 
 # Models that differ from another one in a figure only.
 _BRIEF_MODELS = {"glm-kpool16-nospec": _POSITIONS}
+# What disturbs nobody; the findings of WRITE mode have scenarios of their own.
+_UNDISTURBED = (
+    *_POSITIONS,
+    "single-process-asynchronous",
+    "single-process-synchronous",
+    "multi-process-asynchronous",
+    "multi-process-synchronous",
+    "no-prefix-caching",
+    "small-chunks",
+    "two-ranks",
+    "recompute",
+    "perturbed",
+)
 
 SETUPS = (
     Setup("colocated", colocated=True),
     Setup("reference", settings={"connector": "reference"}),
     Setup("moriio-read", settings={"connector": "moriio"}, serves=lambda p: not has_rings(p)),
+    Setup(
+        "moriio-write",
+        settings={"connector": "moriio", "extra_config": "{read_mode: 'false'}"},
+        serves=lambda p: not has_rings(p) and not windows(p),
+        brief=(
+            *_POSITIONS,
+            "single-process-asynchronous",
+            "multi-process-asynchronous",
+            "two-ranks",
+        ),
+        only=_UNDISTURBED,
+    ),
     Setup("hybrid-async", settings=_hybrid("async"), brief=_ASYNC_BRIEF),
     # A load that fails ends the engine in this mode, so only what does not make one fail is run.
     Setup("hybrid-sync", settings=_hybrid("sync"), only=_POSITIONS),
