@@ -14,7 +14,6 @@ from sim.engine.connectors import ConnectorSetup, Role, get_connector
 from sim.engine.data_parallel import DataParallelGroup
 from sim.engine.engine import Engine
 from sim.engine.options import EngineOptions
-from sim.errors import UsageError
 from sim.kernel import Node
 from sim.model.presets import get_preset
 from sim.scenario import Scenario, check_memory, default_num_blocks, longest_request
@@ -38,7 +37,6 @@ class Deployment:
 
     def engines(self) -> tuple[list[Engine], list[Engine]]:
         """Producers, and consumers; a colocated engine counts as a consumer."""
-        self._require_possible()
         topology, options = self._scenario.topology, self._options
         if topology.colocated:
             return [], self._instance("c0", None, options)
@@ -56,17 +54,6 @@ class Deployment:
             for engine in self._instance(f"d{i}", "kv_consumer", of_consumers)
         ]
         return producers, consumers
-
-    def _require_possible(self) -> None:
-        scenario = self._scenario
-        size = max(scenario.engine.data_parallel_size, scenario.consumer_data_parallel_size)
-        writes = get_connector(scenario.connector).writes(scenario.extra_config)
-        if size > 1 and writes and not scenario.topology.colocated:
-            raise UsageError(
-                f"engine.data_parallel_size: is {size}, expected 1 where producers write: the "
-                "router does not tell the legs of a pair each other's ranks; let consumers read "
-                "(extra_config.read_mode: true)"
-            )
 
     def _instance(self, name: str, role: Role | None, options: EngineOptions) -> list[Engine]:
         scenario, node = self._scenario, self._node(name)

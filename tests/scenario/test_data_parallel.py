@@ -112,10 +112,10 @@ def test_a_rank_that_dies_takes_its_instance_with_it() -> None:
     assert not [v for v in result.outcome.violations if v.oracle in ("wrong-bytes", "same-output")]
 
 
-def test_ranks_that_would_have_to_be_written_to_are_refused() -> None:
-    """Both legs of a pair would have to know the other's rank before they begin."""
-    with pytest.raises(UsageError, match="expected 1 where producers write"):
-        run(scenario(**SHAPES["1 to 2"], **{"extra_config.read_mode": "false"}))
+@pytest.mark.parametrize("shape", SHAPES)
+def test_any_rank_writes_to_any_rank(shape: str) -> None:
+    """In WRITE mode each leg of a pair is told the other's rank before it begins."""
+    clean(scenario(**SHAPES[shape], **{"extra_config.read_mode": "false"}))
 
 
 # -------------------------------------------------- what does not start in vLLM 0.33.0
