@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from vllm.v1.kv_cache_interface import CircularBufferSpec, KVCacheConfig, MambaSpec
+from vllm.v1.worker.utils import copy_kv_cache_blocks_inplace
 
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import Batch, Chunk, RequestState, WrongContent, deviation
@@ -240,6 +241,17 @@ class SyntheticModel:
         )
         for probe in self.engine.world.probes:
             probe.blocks_zeroed(self.engine.name, self.rank, block_ids)
+
+    def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
+        """vLLM's copies on write, whole blocks of all layers: pairs of source and destination."""
+        caches = self.memory.caches
+        copy_kv_cache_blocks_inplace(caches.views.values(), caches.config.num_blocks, copies)
+        sources, targets = np.array(copies).T
+        self.memory.wrote(
+            targets,
+            self.engine.kernel.now_ns,
+            lambda: f"the copy of blocks {sources.tolist()} on {self.engine.name}",
+        )
 
     def _share_deviations(
         self, batch: Batch, chunks: list[Chunk], wrong_of: Callable[[RequestState], WrongContent]

@@ -120,6 +120,7 @@ class ModelRunner:
         self._add_requests(scheduler_output)
         self._update_requests(scheduler_output)
         self._zero_new_blocks(scheduler_output)
+        self._copy_blocks(scheduler_output)
         if scheduler_output.total_num_scheduled_tokens == 0:
             no_forward = self.hooks.no_forward(scheduler_output)
             self._on_connector_output(no_forward.kv_connector_output)
@@ -235,6 +236,16 @@ class ModelRunner:
                 "zero",
                 self.times.zero_ns(len(block_ids)),
                 at_end=lambda: self.model.zero(block_ids),
+            )
+
+    def _copy_blocks(self, scheduler_output: SchedulerOutput) -> None:
+        """Blocks that are shared up to some token, and written behind it."""
+        copies = scheduler_output.kv_cache_block_copies
+        if copies:
+            self.stream.enqueue(
+                "block copies",
+                self.times.zero_ns(len(copies)),
+                at_end=lambda: self.model.copy_blocks(copies),
             )
 
     # --------------------------------------------------------------- forward
