@@ -23,6 +23,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorTransferResults,
     SupportsHMA,
 )
+from vllm.v1.kv_cache_interface import MambaSpec
 from vllm.v1.request import RequestStatus
 
 
@@ -55,21 +56,22 @@ class ReferenceConnector(KVConnectorBase_V1, SupportsHMA):
     # ------------------------------------------- scheduler half, on a producer
 
     def on_new_request(self, request: Any) -> None:
-        """Prefill all but the last token of the prompt.
+        """Leave the last token of the prompt to the consumer, which computes it in any case.
 
-        The consumer computes that one, so it needs the recurrent states *before* it, and a sliding
-        window that begins one token earlier than the producer's would. A prompt of one token
-        leaves nothing to prefill for anybody else.
+        It needs the recurrent states *before* that token, and a sliding window that begins one
+        token earlier than the producer's would. Where nothing is dropped as the prompt goes on,
+        the whole prompt is as good, and better for a drafter, which looks one token ahead. A
+        prompt of one token leaves nothing to prefill for anybody else.
         """
         params = request.kv_transfer_params or {}
         if not params.get("do_remote_decode"):
             return
         if request.num_prompt_tokens == 1:
             params["do_remote_decode"] = False
-            return
-        request.prompt_token_ids.pop()
-        request._all_token_ids.pop()
-        request.num_prompt_tokens -= 1
+        elif any(map(_drops_tokens, self._specs)):
+            request.prompt_token_ids.pop()
+            request._all_token_ids.pop()
+            request.num_prompt_tokens -= 1
 
     def request_finished_all_groups(
         self, request: Any, block_ids: tuple[list[int], ...]
@@ -148,6 +150,11 @@ class ReferenceConnector(KVConnectorBase_V1, SupportsHMA):
 
     def wait_for_save(self) -> None:
         """The copy is made at the end."""
+
+
+def _drops_tokens(spec: Any) -> bool:
+    """Whether a group keeps less than the entries of all tokens."""
+    return isinstance(spec, MambaSpec) or getattr(spec, "sliding_window", None) is not None
 
 
 def _placement(spec: Any, table: list[int], start: int, end: int) -> list[tuple[int, int]]:

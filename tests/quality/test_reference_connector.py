@@ -214,3 +214,16 @@ def test_the_true_dimensions(model: str) -> None:
     assert_clean(
         run(with_reference(workload, model=model, geometry="real", num_blocks=str(blocks))).outcome
     )
+
+
+# --------------------------------------------------------------------- speculation
+
+DRAFTERS = [(preset.name, method) for preset in PRESETS.values() for method in preset.drafters]
+
+
+@pytest.mark.parametrize(("model", "method"), DRAFTERS)
+@pytest.mark.parametrize("executor", ["single-process", "multi-process"])
+def test_what_a_drafter_writes_is_handed_over_too(model: str, method: str, executor: str) -> None:
+    """It is still at work when the output of the prefill is there."""
+    settings = {"speculation.method": method, "num_speculative_tokens": "2", "executor": executor}
+    assert_clean(run(with_reference(long_ones(model), model=model, **settings)).outcome)
