@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from sim.engine import drafter
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import Batch, Chunk
-from sim.engine.drafter import DrafterGroup
 from sim.engine.forward import SyntheticModel
 from sim.engine.state_copies import copy_after
 from sim.model.state_content import state_bytes
@@ -149,12 +150,12 @@ def test_a_simulator_that_leaves_rows_of_rejected_drafts_is_noticed(
 
 def test_a_drafter_that_forgets_the_next_token_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows made of the prefix alone are not MTP's."""
-    rows = DrafterGroup._rows
+    rows_of_step = drafter.rows_of_step
 
-    def shifted(self: DrafterGroup, chunk: Chunk, drafts: int) -> Any:
-        first, *rest = rows(self, chunk, drafts)
+    def without_next_token(chunk: Chunk, drafts: int, lookahead: int) -> Any:
+        first, *rest = rows_of_step(chunk, drafts, lookahead)
         hashes = chunk.tokens.hashes[chunk.start : chunk.start + len(first.hashes)]
-        return [type(first)(first.first, hashes, first.is_draft), *rest]
+        return [replace(first, hashes=hashes), *rest]
 
-    monkeypatch.setattr(DrafterGroup, "_rows", shifted)
+    monkeypatch.setattr(drafter, "rows_of_step", without_next_token)
     assert "wrong-bytes" in fired(outcome_of("deepseek-mla", "mtp"))
