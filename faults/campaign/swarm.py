@@ -53,13 +53,18 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         max_virtual_s=300.0,
     )
     scenario = with_settings(scenario, options.settings)
-    faults = draw_faults(rng, content_is_verified=_verifies_content(scenario))
+    faults = draw_faults(rng, _span_s(scenario), content_is_verified=_verifies_content(scenario))
     return msgspec.structs.replace(scenario, faults=encode(faults))
 
 
-def draw_faults(rng: random.Random, *, content_is_verified: bool = False) -> list[Fault]:
-    """Some faults of a few kinds. Those that no connector can notice without looking at the bytes
-    only when this one does; those that strike before the start are for other runs."""
+def draw_faults(
+    rng: random.Random, span_s: float = 1.0, *, content_is_verified: bool = False
+) -> list[Fault]:
+    """Some faults of a few kinds, within the first ``span_s`` of the workload.
+
+    Those that no connector can notice without looking at the bytes are drawn only when this one
+    does; those that strike before the start are for other runs.
+    """
     eligible = [
         kind
         for kind in KINDS.values()
@@ -68,11 +73,11 @@ def draw_faults(rng: random.Random, *, content_is_verified: bool = False) -> lis
     enabled = rng.sample(eligible, rng.randint(1, _MOST_KINDS))
     weights = [rng.random() for _ in enabled]
     count = rng.randint(1, _MOST_FAULTS)
-    return [_draw(kind, rng) for kind in rng.choices(enabled, weights, k=count)]
+    return [_draw(kind, rng, span_s) for kind in rng.choices(enabled, weights, k=count)]
 
 
-def _draw(kind: type[Fault], rng: random.Random) -> Fault:
-    document: dict[str, Any] = {"when": _draw_trigger(kind, rng)}
+def _draw(kind: type[Fault], rng: random.Random, span_s: float) -> Fault:
+    document: dict[str, Any] = {"when": _draw_trigger(kind, rng, span_s)}
     if "node" in kind.takes and rng.random() < 0.3:
         document["target"] = {"node": rng.choice(("p0", "d0"))}
     for field in _fields(kind):
@@ -84,13 +89,13 @@ def _draw(kind: type[Fault], rng: random.Random) -> Fault:
     return msgspec.convert(document, kind)
 
 
-def _draw_trigger(kind: type[Fault], rng: random.Random) -> dict[str, Any]:
+def _draw_trigger(kind: type[Fault], rng: random.Random, span_s: float) -> dict[str, Any]:
     chance = rng.random()
     if kind.possible and chance < 0.6:
         return {"phase": rng.choice(kind.possible), "nth": rng.randint(1, 4)}
     if kind.possible and chance < 0.7 and issubclass(kind, LastingFault):
         return {"during": rng.choice(kind.possible)}
-    return {"at_s": round(rng.uniform(0.0, 1.0), 6)}
+    return {"at_s": round(rng.uniform(0.0, span_s), 6)}
 
 
 def _fields(kind: type[Fault]) -> list[inspect.Field]:
@@ -130,6 +135,14 @@ def _workload(rng: random.Random) -> UniformWorkload:
         output_tokens=(2, rng.choice((4, 16))),
         interval_ms=rng.choice((0.0, 20.0, 100.0)),
     )
+
+
+def _span_s(scenario: Scenario) -> float:
+    """About as long as the requests take when nothing goes wrong."""
+    workload = scenario.workload
+    if not isinstance(workload, UniformWorkload):
+        return 1.0
+    return 0.1 + workload.requests * (workload.interval_ms / 1_000 + 0.01)
 
 
 def _verifies_content(scenario: Scenario) -> bool:

@@ -1,0 +1,94 @@
+"""``faultlab shrink``: the smallest scenario that fails like a recorded run."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from faults import artifact
+from faults.campaign.shrink import Shrinking, size_of
+from faults.cli.loading import loading
+from faults.cli.outcome import ExitCode, JsonFlag, Outcome
+from faults.cli.run_summary import print_plain, replay_line
+from sim.errors import UsageError
+from sim.scenario import Scenario
+
+_TEST_FILE = "test_repro.py"
+_TEST = '''"""Fails as long as the run in scenario.yaml breaks a rule; needs PYTHONHASHSEED=0."""
+
+from pathlib import Path
+
+from faults.running import run
+from sim.scenario import load
+
+
+def test_nothing_is_broken() -> None:
+    outcome = run(load(Path(__file__).with_name("scenario.yaml"))).result.outcome
+    assert outcome.passed, [violation.detail for violation in outcome.violations]
+'''
+
+
+def command(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE_OR_DIR", help="The directory of a failing run.")
+    ],
+    max_runs: Annotated[int, typer.Option(min=1, help="Use at most so many runs.")] = 200,
+    out: Annotated[
+        Path | None, typer.Option(help="Where to write it; next to the run if not given.")
+    ] = None,
+    json: JsonFlag = False,
+) -> Outcome:
+    """Look for the smallest scenario that fails in the same way.
+
+    Faults, requests, lengths, engines, options and times are reduced; the broken rules stay the
+    same. The result is an artifact with a test_repro.py for a pytest suite.
+
+    \b
+    Examples:
+      faultlab shrink faultlab-runs/llama-moriio-seed0-3f2a9c01
+      faultlab shrink night/failures/seed-17 --max-runs 50 --out small
+
+    Exit code 0: written; 2: bad usage, or the run did not fail, or does not fail here.
+    """
+    directory = artifact.find(path)
+    scenario, recorded = artifact.read(directory)
+    if recorded.verdict == "pass":
+        raise UsageError(f"{directory}: that run broke no rule, so there is nothing to shrink")
+    target = out or directory.with_name(f"{directory.name}-small")
+    artifact.check_vacant(target, force=False)
+    with loading():
+        from faults.running import run  # noqa: PLC0415  # loads vLLM
+
+    def fails(smaller: Scenario) -> bool:
+        return run(smaller).result.outcome.signature() == recorded.signature
+
+    if not fails(scenario):
+        raise UsageError(
+            f"{directory}: does not fail in the recorded way here ({', '.join(recorded.signature)})"
+            "; faultlab replay says what is different"
+        )
+    shrinking = Shrinking(scenario, fails, max_runs - 1, runs=0)
+    smallest = shrinking.run()
+    artifact.write(target, smallest, run(smallest).result, command_line=sys.argv)
+    (target / _TEST_FILE).write_text(_TEST, encoding="utf-8")
+    document = {
+        "signature": recorded.signature,
+        "runs": shrinking.runs + 1,
+        "before": size_of(scenario),
+        "after": size_of(smallest),
+        "directory": str(target),
+    }
+    return Outcome(document, partial(_render, document), ExitCode.OK)
+
+
+def _render(document: dict[str, Any], console: Console) -> None:
+    before, after = document["before"], document["after"]
+    sizes = ", ".join(f"{name} {before[name]} to {after[name]}" for name in before)
+    print_plain(console, f"{sizes}; still {', '.join(document['signature'])}")
+    print_plain(console, f"{document['runs']} runs; written to {document['directory']}")
+    print_plain(console, replay_line(Path(document["directory"])))

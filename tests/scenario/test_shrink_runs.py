@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+
+RUN = [
+    *("run", "--requests", "3", "--set", "length_scale=0.02", "--set", "max_output_tokens=3"),
+    *("--set", "kv_load_failure_policy=recompute", "--set", "extra_config.transfer_timeout=1"),
+    *(
+        "--set",
+        "quiet_phase_s=1",
+        "--set",
+        "max_virtual_s=5",
+        "--fault",
+        "send-queue-full",
+        "--fault",
+        "abort:at_s=50",
+    ),
+]
+
+
+def test_a_failing_run_becomes_a_smaller_one_that_replays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A load that cannot be posted, in a step after which the scheduler takes tokens back; the
+    other fault, and the other requests, are not needed. The test that comes with it fails."""
+    big, small = tmp_path / "big", tmp_path / "small"
+    assert dispatch.run([*RUN, "--out", str(big), "--json"]) == ExitCode.VIOLATION
+    signature = {v["oracle"] for v in json.loads(capsys.readouterr().out)["violations"]}
+    arguments = ["shrink", str(big), "--max-runs", "12", "--out", str(small), "--json"]
+    assert dispatch.run(arguments) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert set(document["signature"]) == signature
+    assert document["runs"] <= 12
+    assert (document["before"]["faults"], document["after"]["faults"]) == (2, 1)
+    assert document["after"]["requests"] == 1
+    assert dispatch.run(["replay", str(small), "--json"]) == ExitCode.VIOLATION
+    test = runpy.run_path(str(small / "test_repro.py"))["test_nothing_is_broken"]
+    with pytest.raises(AssertionError):
+        test()
+
+
+def test_a_run_that_passed_cannot_be_shrunk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is nothing to keep."""
+    passing = ["run", "--requests", "2", "--set", "length_scale=0.02", "--set", "quiet_phase_s=1"]
+    assert dispatch.run([*passing, "--out", str(tmp_path / "p")]) == ExitCode.OK
+    assert dispatch.run(["shrink", str(tmp_path / "p")]) == ExitCode.BAD_USAGE
+    assert "broke no rule" in capsys.readouterr().err.replace("\n", " ")

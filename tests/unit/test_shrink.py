@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from faults.campaign.shrink import Shrinking, size_of, with_inline_requests
+from faults.schedule import with_faults
+from sim.engine.options import EngineOptions
+from sim.errors import UsageError
+from sim.kernel import Seed
+from sim.scenario import InlineWorkload, Scenario, Topology, UniformWorkload, workload_of
+
+BIG = with_faults(
+    Scenario(
+        seed=3,
+        topology=Topology(2, 2),
+        engine=EngineOptions(tp_size=2, executor="multi-process"),
+        workload=UniformWorkload(requests=9, prompt_tokens=(200, 900), output_tokens=(4, 16)),
+        perturb=True,
+    ),
+    ["abort:phase=decode", "crash:node=p0,for_s=8", "pause:for_s=4", "message-dropped", "abort"],
+)
+
+
+def names(scenario: Scenario) -> list[str]:
+    return [r.request_id for r in workload_of(scenario, Seed(scenario.seed).stream("workload"))]
+
+
+def test_writing_requests_out_changes_nothing() -> None:
+    """The same requests at the same times."""
+    inline = with_inline_requests(BIG)
+    assert workload_of(inline, Seed(0).stream("x")) == workload_of(BIG, Seed(3).stream("workload"))
+
+
+def test_everything_that_the_failure_does_not_need_goes() -> None:
+    """Here it needs a crash of at least a second, and one certain request with 100 tokens."""
+
+    def fails(scenario: Scenario) -> bool:
+        crashes = [f for f in scenario.faults if f["kind"] == "crash" and f["for_s"] >= 1]
+        assert isinstance(scenario.workload, InlineWorkload) or scenario == BIG
+        long_enough = [
+            spec.request_id
+            for spec in workload_of(scenario, Seed(0).stream("x"))
+            if spec.prompt_tokens >= 100
+        ]
+        return bool(crashes) and "req-4" in long_enough
+
+    shrinking = Shrinking(BIG, fails, max_runs=500)
+    small = shrinking.run()
+    assert names(small) == ["req-4"]
+    assert [fault["kind"] for fault in small.faults] == ["crash"]
+    assert small.faults[0]["for_s"] == 1.0
+    assert size_of(small)["engines"] == 2
+    assert size_of(small)["tokens"] < 250
+    assert (small.perturb, small.engine.tp_size) == (False, 1)
+    assert small.seed == BIG.seed
+    assert shrinking.runs < 200
+
+
+def test_no_more_runs_than_allowed_are_used() -> None:
+    """What was found by then is the result."""
+    calls = 0
+
+    def fails(scenario: Scenario) -> bool:
+        nonlocal calls
+        calls += 1
+        return True
+
+    shrinking = Shrinking(BIG, fails, max_runs=5)
+    small = shrinking.run()
+    assert calls == shrinking.runs == 5
+    assert size_of(small)["faults"] < 5
+
+
+def test_a_step_that_cannot_run_is_not_taken() -> None:
+    """A fault may name a request that a step has removed; that is no failure of the same kind."""
+    named = with_faults(msgspec.structs.replace(BIG, faults=()), ["abort:request=req-2"])
+
+    def fails(scenario: Scenario) -> bool:
+        if "req-2" not in names(scenario):
+            raise UsageError("there is no 'req-2'")
+        return bool(scenario.faults)
+
+    assert names(Shrinking(named, fails, max_runs=300).run()) == ["req-2"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_it_ends_when_nothing_can_go(count: int) -> None:
+    """However many faults there are, if every one is needed."""
+    scenario = with_faults(msgspec.structs.replace(BIG, faults=()), ["abort"] * count)
+    shrinking = Shrinking(scenario, lambda smaller: False, max_runs=500)
+    assert shrinking.run() == scenario
+    assert shrinking.runs < 100
