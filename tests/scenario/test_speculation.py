@@ -156,7 +156,7 @@ class Preemptions(Probe):
             self.count += 1
 
 
-@pytest.mark.parametrize("model", METHODS)
+@pytest.mark.parametrize("model", ["deepseek-mla", "kimi-linear", "qwen-hybrid"])
 @pytest.mark.parametrize("scheduling", ["true", "false"])
 def test_preemption_changes_no_output(model: str, scheduling: str) -> None:
     """Requests lose their blocks while drafts are under way."""
