@@ -170,5 +170,5 @@ class ProducerScheduler:
             "remote_block_ids": payload,
             **self._address_params,
             "transfer_id": expected.transfer_id,
-            EXTENSION_KEY: make_extension(hold, firsts, self._hold_timeout_s),
+            EXTENSION_KEY: make_extension(hold, payload, firsts, self._hold_timeout_s),
         }

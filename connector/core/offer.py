@@ -6,6 +6,8 @@ vLLM's own MoRIIO connector.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -96,6 +98,10 @@ def parse_offer(
     if extension is not None:
         hold = HoldId(_text(extension, "incarnation"), _number(extension, "hold", 0))
         firsts = _firsts(extension, len(groups))
+        if extension.get("digest") != _digest(blocks, firsts):
+            raise MalformedPayload(
+                "remote_block_ids are not those that the producer handed over: their digest differs"
+            )
     if groups.has_state and address.tp_size != tp_size:
         raise MalformedPayload(
             f"tp_size is {address.tp_size} on the producer and {tp_size} here; recurrent state can "
@@ -129,15 +135,24 @@ def parse_address(
     )
 
 
-def make_extension(hold: HoldId, firsts: Sequence[int], hold_s: float) -> dict[str, Any]:
+def make_extension(
+    hold: HoldId, blocks: BlockLists, firsts: Sequence[int], hold_s: float
+) -> dict[str, Any]:
     """What this connector adds to the parameters, under `EXTENSION_KEY`."""
     return {
         "version": PROTOCOL_VERSION,
         "incarnation": hold.incarnation,
         "hold": hold.number,
         "first_positions": list(firsts),
+        "digest": _digest(blocks, firsts),
         "lease_s": hold_s,
     }
+
+
+def _digest(blocks: BlockLists, firsts: Sequence[int]) -> str:
+    """Notices block ids that are not those of the hold, which it alone would confirm."""
+    text = json.dumps([blocks, list(firsts)], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:

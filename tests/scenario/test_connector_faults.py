@@ -70,3 +70,11 @@ def test_a_broken_connection_costs_one_request_and_is_replaced() -> None:
     assert (outcome.requests["error"], outcome.requests["length"]) == (1, 5)
     assert loads.ended[True] == 1
     assert loads.ended[False] >= 5
+
+
+@pytest.mark.parametrize("wrong", ["foreign-blocks", "short-blocks", "no-blocks", "stale-engine"])
+def test_wrong_parameters_cost_at_most_their_request(wrong: str) -> None:
+    """Blocks that are not the hold's are noticed although the hold itself is there."""
+    outcome = outcome_of("llama", f"wrong-params:wrong={wrong}", "fail")
+    assert outcome.violations == []
+    assert outcome.requests["length"] >= 5
