@@ -26,7 +26,7 @@ SETTINGS = {
     "extra_config": "{defer_timeout: 3, transfer_timeout: 4, fence_timeout: 25}",
     "quiet_phase_s": "60",
 }
-TEXTS = {"crash": "crash:node=d0,at_s=0.05"}
+TEXTS = {"crash": "crash:node=d0,at_s=0.05", "small-pool": "small-pool:for_s=1"}  # not for ever
 
 
 def outcome_of(model: str, fault: str, policy: str, probe: Probe | None = None) -> Outcome:
