@@ -41,15 +41,9 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.speculation.num_speculative_tokens if self.speculation else 0
 
     def __post_init__(self) -> None:
-        """Refuse what vLLM's executors cannot do, and what is not simulated."""
+        """Refuse what vLLM's executors cannot do."""
         if self.tp_size > 1 and self.executor == "single-process":
             raise ValueError(
                 f"tp_size {self.tp_size} needs executor: multi-process, because vLLM's "
                 "single-process executor has one rank"
-            )
-        recomputes = self.kv_load_failure_policy == "recompute"
-        if self.speculation is not None and recomputes and self.async_scheduling:
-            raise ValueError(
-                "speculation with kv_load_failure_policy: recompute is simulated with "
-                "async_scheduling: false only; set that, or kv_load_failure_policy: fail"
             )

@@ -120,8 +120,8 @@ class ReleaseTwice(Probe):
     def engine_started(self, engine: Any) -> None:
         if engine.name != "p0":
             return
-        hooks = engine.workers[0].runner.kv_connector
-        original = hooks.post_forward
+        vllm_hooks = engine.workers[0].runner.hooks._kv_connector
+        original = vllm_hooks.post_forward
 
         def post_forward(*args: Any, **kwargs: Any) -> Any:
             output = original(*args, **kwargs)
@@ -132,7 +132,7 @@ class ReleaseTwice(Probe):
                     self._reported = sorted(output.finished_sending)
             return output
 
-        hooks.post_forward = post_forward
+        vllm_hooks.post_forward = post_forward
 
 
 def test_a_release_reported_twice_is_noticed() -> None:

@@ -10,10 +10,11 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from sim.engine.options import EngineOptions
 from sim.engine.timing import StepTimes
+from sim.errors import UnsupportedByFacade
 from sim.fabric.verdicts import WorkRequestItem
 from sim.outcome import Outcome
 from sim.run import TestBed, run
-from sim.scenario import InlineRequest, InlineWorkload, Scenario
+from sim.scenario import InlineRequest, InlineWorkload, Scenario, with_settings
 from sim.verdict import Fail, Verdict
 from sim.workload import Segment
 
@@ -122,3 +123,22 @@ def test_a_token_computed_from_what_was_not_loaded_is_noticed(
     )
     assert oracles_of(outcome) == (set() if is_mended else {"same-output"})
     assert outcome.requests["length"] == 3
+
+
+def test_drafts_under_way_when_a_load_is_taken_back_end_the_run() -> None:
+    """vLLM's scheduler then counts tokens that nobody has; the remedy is named."""
+    scenario = with_settings(
+        Scenario(
+            model="deepseek-mla",
+            workload=InlineWorkload((InlineRequest("req-0", (Segment(0, 200),), 4),)),
+        ),
+        {"speculation.method": "mtp", "kv_load_failure_policy": "recompute"},
+    )
+
+    def fail_first_read(bed: TestBed) -> None:
+        bed.world.fabric.verdicts.add(FirstFails())
+
+    with pytest.raises(UnsupportedByFacade, match=r"req-0.*set async_scheduling: false"):
+        run(scenario, prepare=fail_first_read)
+    outcome = run(with_settings(scenario, {"async_scheduling": "false"}), prepare=fail_first_read)
+    assert outcome.outcome.requests["length"] == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from sim.engine.connectors import get_connector
 from sim.kernel import Seed
 from sim.model.presets import PRESETS, ModelPreset, get_preset
 from sim.run import run
@@ -30,12 +31,12 @@ from tests.scenario.known_findings import (
     Finding,
     Run,
 )
-from tests.scenario.variants import SETUPS, windows
+from tests.scenario.variants import SETUPS, Setup, windows
 
 TRACES = Path(os.environ.get("FAULTLAB_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 TRACE = TRACES / "mooncake_fast25_conversation_trace.jsonl"
 REQUESTS = 300
-MORIIO = next(setup for setup in SETUPS if setup.name == "moriio-read")
+MORIIO = [setup for setup in SETUPS if setup.settings.get("connector") == "moriio"]
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class TraceVariant:
     """One row of the table in docs/soak.md."""
 
     preset: ModelPreset
+    setup: Setup
     executor: str
     async_scheduling: str
     policy: str
@@ -50,13 +52,13 @@ class TraceVariant:
     @property
     def name(self) -> str:
         scheduling = "async" if self.async_scheduling == "true" else "sync"
-        return f"{self.preset.name}-{self.executor}-{scheduling}-{self.policy}"
+        return f"{self.preset.name}-{self.setup.name}-{self.executor}-{scheduling}-{self.policy}"
 
     def scenario(self) -> Scenario:
         workload = TraceWorkload(path=str(TRACE), requests=REQUESTS)
         plain = Scenario(model=self.preset.name, workload=workload)
         settings = {
-            **MORIIO.settings,
+            **self.setup.settings,
             "executor": self.executor,
             "async_scheduling": self.async_scheduling,
             "kv_load_failure_policy": self.policy,
@@ -66,17 +68,21 @@ class TraceVariant:
 
 def trace_variants() -> Iterator[TraceVariant]:
     """All of them, the models last so that a stopped run has seen every model."""
-    for policy, executor, scheduling, preset in itertools.product(
+    for setup, policy, executor, scheduling, preset in itertools.product(
+        MORIIO,
         ("fail", "recompute"),
         ("single-process", "multi-process"),
         ("true", "false"),
-        filter(MORIIO.serves, PRESETS.values()),
+        PRESETS.values(),
     ):
-        yield TraceVariant(preset, executor, scheduling, policy)
+        if setup.serves(preset):
+            yield TraceVariant(preset, setup, executor, scheduling, policy)
 
 
 def expected_findings(variant: TraceVariant) -> list[Finding]:
     """What each row of the table ends in."""
+    if variant.setup.name != "moriio-read":
+        return []
     if windows(variant.preset):
         return [WINDOW_EDGE]
     if variant.preset.is_hybrid and variant.async_scheduling == "true":
@@ -95,6 +101,7 @@ def row(done: Run) -> str:
     ]
     cells = (
         done.scenario.model,
+        "WRITE" if get_connector("moriio").writes(done.scenario.extra_config) else "READ",
         engine.executor,
         "asynchronous" if engine.async_scheduling else "synchronous",
         engine.kv_load_failure_policy,

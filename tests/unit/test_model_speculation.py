@@ -101,11 +101,3 @@ def test_settings_reach_into_what_is_null_by_default() -> None:
         with_settings(Scenario(), {"speculation.method": "ngram"})
     with pytest.raises(UsageError, match="at most 32"):
         with_settings(Scenario(), {"speculation.method": "mtp", "num_speculative_tokens": "33"})
-
-
-def test_what_is_not_simulated_is_refused() -> None:
-    """With the way out."""
-    settings = {"speculation.method": "mtp", "kv_load_failure_policy": "recompute"}
-    with pytest.raises(UsageError, match="async_scheduling: false only"):
-        with_settings(Scenario(), settings)
-    with_settings(Scenario(), {**settings, "async_scheduling": "false"})
