@@ -32,6 +32,7 @@ COMMANDS = (
     Command("run", "faults.cli.run", "Run one scenario and judge it."),
     Command("campaign", "faults.cli.campaign", "Run many seeds with faults of their own."),
     Command("corpus", "faults.cli.corpus", "Run the scenarios after public reports."),
+    Command("mutants", "faults.cli.mutants", "Run deliberate defects of the connector."),
     Command("shrink", "faults.cli.shrink", "Find the smallest scenario that still fails."),
     Command("replay", "faults.cli.replay", "Run a recorded run again and compare."),
     Command("init", "faults.cli.init", "Write a scenario with comments to start from."),

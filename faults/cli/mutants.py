@@ -1,0 +1,123 @@
+"""``faultlab mutants``: deliberate defects of the connector, and how soon each is noticed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.table import Table
+
+from faults.campaign.seeds import parse_seeds
+from faults.cli.outcome import ExitCode, JsonFlag, Outcome
+from faults.cli.run_summary import print_plain
+from faults.cli.tables import print_table
+from faults.mutants.catalog import chosen
+from faults.mutants.hunt import Hunt, hunt_all
+from sim.stopwatch import wall_clock
+
+Names = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; all without.")
+]
+Seeds = Annotated[
+    str, typer.Option(metavar="N|A:B", help="Try at most the first N seeds, or A up to B.")
+]
+Jobs = Annotated[
+    int | None, typer.Option(min=1, help="Processes; as many as there are processors.")
+]
+
+
+def command(
+    names: Names = None, seeds: Seeds = "20", jobs: Jobs = None, json: JsonFlag = False
+) -> Outcome:
+    """Run the hybrid connector with one deliberate defect at a time, until a rule is broken.
+
+    Each defect is run on seeds like those of a campaign. A failure counts only if the connector
+    without the defect does not fail in the same way on the same seed.
+
+    \b
+    Examples:
+      faultlab mutants
+      faultlab mutants --seeds 5 group-order no-fence
+
+    Exit code 0: all were caught; 1: one was not; 2: bad usage; 3: a mutant no longer fits the code.
+    """
+    mutants = chosen(names or ())
+    tried = parse_seeds(seeds)
+    begin_s = wall_clock()
+    found: dict[str, Hunt] = {}
+    with _progress(len(mutants)) as advance:
+        for result in hunt_all(mutants, tried, jobs or os.cpu_count() or 1):
+            found[result.name] = result
+            advance(result)
+    document = _document([found[mutant.name] for mutant in mutants], len(tried))
+    document["wall_s"] = wall_clock() - begin_s
+    code = ExitCode.VIOLATION if document["not_caught"] else ExitCode.OK
+    return Outcome(document, partial(_render, document), code)
+
+
+def _document(hunts: list[Hunt], seeds: int) -> dict[str, Any]:
+    return {
+        "seeds": seeds,
+        "mutants": [
+            {"seeds_to_detection": None if hunt.seed is None else hunt.runs}
+            | msgspec.to_builtins(hunt)
+            for hunt in hunts
+        ],
+        "caught": sum(hunt.seed is not None for hunt in hunts),
+        "not_caught": [hunt.name for hunt in hunts if hunt.seed is None],
+    }
+
+
+@contextmanager
+def _progress(total: int) -> Iterator[Any]:
+    """A bar on stderr for people, and a line for each mutant in a log."""
+    if not sys.stderr.isatty():
+        yield _log
+        return
+    columns = (
+        TextColumn("mutants"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[missed]} not caught"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar, missed = progress.add_task("", total=total, missed=0), 0
+
+        def advance(result: Hunt) -> None:
+            nonlocal missed
+            missed += result.seed is None
+            progress.update(bar, advance=1, missed=missed)
+
+        yield advance
+
+
+def _log(result: Hunt) -> None:
+    how = f"not caught in {result.runs} seeds"
+    if result.seed is not None:
+        how = f"caught by seed {result.seed}, run {result.runs}: {', '.join(result.groups)}"
+    print(f"{result.name}: {how}", *result.others, sep="\n  ", file=sys.stderr, flush=True)
+
+
+def _render(document: dict[str, Any], console: Console) -> None:
+    table = Table("mutant", "what it breaks", "where", "seeds", "caught by")
+    for row in document["mutants"]:
+        seeds = row["seeds_to_detection"]
+        shown = f"not in {row['runs']}" if seeds is None else str(seeds)
+        table.add_row(row["name"], row["breaks"], row["place"], shown, ", ".join(row["groups"]))
+    print_table(console, table)
+    for row in document["mutants"]:
+        if row["others"]:
+            print_plain(console, f"{row['name']}: {row['others'][0]} ({len(row['others'])} such)")
+    print_plain(
+        console,
+        f"{document['caught']} of {len(document['mutants'])} caught within {document['seeds']} "
+        f"seeds, in {document['wall_s']:.0f} s",
+    )

@@ -1,0 +1,20 @@
+"""All mutants by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from faults.mutants.core_mutants import CORE_MUTANTS
+from faults.mutants.edge_mutants import EDGE_MUTANTS
+from faults.mutants.mutant import Mutant
+from sim.errors import UsageError
+
+MUTANTS = {mutant.name: mutant for mutant in (*CORE_MUTANTS, *EDGE_MUTANTS)}
+
+
+def chosen(names: Sequence[str]) -> list[Mutant]:
+    """The mutants of these names, all without names; UsageError for a name that there is not."""
+    for name in names:
+        if name not in MUTANTS:
+            raise UsageError(f"there is no mutant {name!r}; there are: {', '.join(MUTANTS)}")
+    return [MUTANTS[name] for name in dict.fromkeys(names or MUTANTS)]

@@ -1,0 +1,100 @@
+"""A deliberate defect of the connector, and the overlay that brings it into a run.
+
+The shipped files stay as they are: guests are loaded from an overlay directory that holds a changed
+copy of one module (`sim.guest.sources`).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import msgspec
+
+from faults.campaign.swarm import SwarmOptions
+from sim.errors import TestbedError
+
+QUIET_PHASE_S = 70.0  # longer than a hold lasts that nobody releases
+_SMALL = {"workload.requests": "4"}  # a run with a defect takes longer the more it breaks
+
+
+class MutantOutdated(TestbedError):
+    """The code that a mutant changes is no longer there."""
+
+
+class Mutant(msgspec.Struct, frozen=True, kw_only=True):
+    """One defect.
+
+    Args:
+        name: for the command line.
+        breaks: what is wrong then, in a line.
+        module: of the connector.
+        qualname: the function, method or constant in it that is changed.
+        right: text that occurs in it exactly once.
+        wrong: what stands there instead.
+        models: that have what the defect concerns.
+        settings: that the defect needs to show, as of ``--set``.
+    """
+
+    name: str
+    breaks: str
+    module: str
+    qualname: str
+    right: str
+    wrong: str
+    models: tuple[str, ...] = ("llama",)
+    settings: dict[str, str] = {}
+
+    def write(self, directory: Path) -> None:
+        """Make ``directory`` an overlay with this defect; MutantOutdated if it cannot be."""
+        path = directory.joinpath(*self.module.split(".")).with_suffix(".py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(self.mutated(), encoding="utf-8")
+
+    def mutated(self) -> str:
+        """The text of the module with the defect.
+
+        Raises:
+            MutantOutdated: the module, the name or the text in it is gone, or is there twice.
+        """
+        spec = importlib.util.find_spec(self.module)
+        if spec is None or spec.origin is None:
+            raise MutantOutdated(f"mutant {self.name}: there is no module {self.module}")
+        text = Path(spec.origin).read_text(encoding="utf-8")
+        node = _find(ast.parse(text), self.qualname.split("."))
+        if node is None or node.end_lineno is None:
+            raise MutantOutdated(f"mutant {self.name}: {self.module} has no {self.qualname}")
+        lines = text.splitlines(keepends=True)
+        before, after = lines[: node.lineno - 1], lines[node.end_lineno :]
+        body = "".join(lines[node.lineno - 1 : node.end_lineno])
+        if body.count(self.right) != 1:
+            raise MutantOutdated(
+                f"mutant {self.name}: {self.module}:{self.qualname} has {self.right!r} "
+                f"{body.count(self.right)} times, expected once; adapt the mutant to the code"
+            )
+        return "".join([*before, body.replace(self.right, self.wrong), *after])
+
+    def options(self, overlay: Path | None, quiet_phase_s: float = QUIET_PHASE_S) -> SwarmOptions:
+        """What its seeds have in common; without ``overlay`` for the connector as shipped."""
+        settings = {**_SMALL, **self.settings}
+        if overlay is not None:
+            settings["overlay"] = msgspec.json.encode(str(overlay)).decode()
+        return SwarmOptions("hybrid", self.models, settings, quiet_phase_s)
+
+
+def _find(tree: ast.Module, names: list[str]) -> ast.stmt | None:
+    """The statement that defines a dotted name."""
+    statements: list[ast.stmt] = tree.body
+    found: ast.stmt | None = None
+    for name in names:
+        found = next((node for node in statements if name in _defined(node)), None)
+        statements = found.body if isinstance(found, ast.ClassDef) else []
+    return found
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
+    return [target.id for target in targets if isinstance(target, ast.Name)]

@@ -1,0 +1,82 @@
+"""Deliberate defects of the connector are caught, and only those."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from faults.campaign.result import Failure, SeedResult
+from faults.campaign.worker import Job
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+from faults.mutants import hunt as hunting
+from faults.mutants.catalog import MUTANTS
+from faults.mutants.hunt import hunt
+from faults.mutants.mutant import Mutant
+
+HARMLESS = msgspec.structs.replace(
+    MUTANTS["layer-offset"], name="harmless", wrong="local_base + offset + 0"
+)
+QUIET_S = 2.0
+
+
+@pytest.mark.parametrize("name", ["last-block-not-read", "half-of-a-state", "load-without-tokens"])
+def test_a_mutant_is_caught(name: str) -> None:
+    """Of the core, of the memory, of the scheduler half; by what each of them must break."""
+    found = hunt(MUTANTS[name], range(2), QUIET_S)
+    oracles = {group.partition("/")[0] for group in found.groups}
+    assert found.seed is not None, found
+    assert oracles & {"wrong-bytes", "liveness"}, found
+
+
+def test_a_change_that_breaks_nothing_is_not_caught() -> None:
+    """The same seeds with an overlay that does what the shipped connector does."""
+    found = hunt(HARMLESS, range(2), QUIET_S)
+    assert (found.runs, found.seed, found.groups) == (2, None, [])
+
+
+def test_what_the_shipped_connector_does_is_not_the_mutants(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A group counts only if the same seed without the defect does not fall into it; neither does
+    a seed that says nothing about the shipped connector."""
+    own, old = (Failure(group, group, "words") for group in ("own", "old"))
+    mutated = SeedResult(seed=0, status="failed", failures=[old, own])
+    shipped = {
+        0: SeedResult(seed=0, status="failed", failures=[own, old]),
+        1: SeedResult(seed=1, status="error"),
+        2: SeedResult(seed=2, status="failed", failures=[old]),
+    }
+
+    def run_job(job: Job) -> SeedResult:
+        is_mutated = "overlay" in job.options.settings
+        chosen = mutated if is_mutated else shipped[job.seed]
+        return msgspec.structs.replace(chosen, seed=job.seed)
+
+    monkeypatch.setattr(hunting, "run_job", run_job)
+    found = hunt(MUTANTS["layer-offset"], range(5))
+    assert (found.runs, found.seed, found.groups) == (3, 2, ["own"])
+
+
+def test_a_mutant_that_is_not_caught_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, its name, and what seeds said nothing."""
+    missed = hunting.Hunt(
+        name=HARMLESS.name, breaks="", place="", runs=2, others=["seed 1: refused: no port"]
+    )
+
+    def hunt_all(mutants: list[Mutant], *_: object) -> list[hunting.Hunt]:
+        return [msgspec.structs.replace(missed, name=mutant.name) for mutant in mutants]
+
+    monkeypatch.setattr("faults.cli.mutants.hunt_all", hunt_all)
+    assert dispatch.run(["mutants", "no-fence", "--json"]) == ExitCode.VIOLATION
+    document = json.loads(capsys.readouterr().out)
+    assert (document["caught"], document["not_caught"]) == (0, ["no-fence"])
+    assert document["schema_version"] == 1
+    assert dispatch.run(["mutants", "no-fence"]) == ExitCode.VIOLATION
+    text = capsys.readouterr().out
+    assert "not in 2" in text
+    assert "refused: no port" in text

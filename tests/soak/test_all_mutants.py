@@ -1,0 +1,15 @@
+"""The whole table of mutants."""
+
+from __future__ import annotations
+
+import pytest
+
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+
+pytestmark = pytest.mark.soak
+
+
+def test_every_mutant_is_caught() -> None:
+    """Within the seeds that the command tries by itself."""
+    assert dispatch.run(["mutants"]) == ExitCode.OK
