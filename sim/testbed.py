@@ -118,14 +118,15 @@ class TestBed:
 
     def _run_workload(self) -> bool:
         """Whether what is open may still end in a quiet phase: not when all requests were sent
-        and some had too little time, or wait for what cannot happen any more."""
+        and some had too little time, or wait for what cannot happen any more, unless something
+        is to be healed before."""
         limit_ns = seconds_to_ns(self.scenario.max_virtual_s)
         if self._run_until_done(limit_ns):
             return True
         self._never_sent = self.router.stop_sending()
         if self._never_sent:
             self.kernel.record("cut-short", never_sent=len(self._never_sent))
-        return bool(self._never_sent)
+        return bool(self._never_sent or self._healers)
 
     def _start_engines(self) -> None:
         for engine in self.engines:

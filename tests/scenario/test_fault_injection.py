@@ -16,7 +16,7 @@ from sim.engine.options import EngineOptions
 from sim.errors import UsageError
 from sim.lifecycle import Lifecycle, Phase
 from sim.run import run as run_without_faults
-from sim.scenario import Scenario, UniformWorkload
+from sim.scenario import Scenario, UniformWorkload, with_settings
 
 SMALL = Scenario(
     workload=UniformWorkload(
@@ -211,3 +211,12 @@ def test_an_artifact_brings_its_faults_back(
     assert document["scenario"]["faults"][0]["when"]["phase"] == "decode"
     assert dispatch.run(["replay", str(out), "--json"]) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["status"] == "same run, passes"
+
+
+def test_what_was_stopped_until_the_end_has_the_quiet_phase_to_recover() -> None:
+    """A pause without an end is healed when the time for the workload is over."""
+    settings = {"connector": "reference", "quiet_phase_s": "20", "extra_config": "{}"}
+    result = faulted("pause:node=d0,at_s=0.0001", scenario=with_settings(SMALL, settings))
+    assert len(records(result, "fault-healed")) == 1
+    assert result.result.outcome.violations == []
+    assert result.result.outcome.requests["length"] == SMALL.workload.requests
