@@ -25,6 +25,12 @@ from sim.scenario import (
 )
 from sim.units import MS
 from sim.workload import Segment
+from tests.scenario.variants import BRIEF_MODELS
+
+MODELS = [
+    pytest.param(model, marks=[pytest.mark.soak] if model in BRIEF_MODELS else [])
+    for model in PRESETS
+]
 
 
 def with_reference(workload: Workload, **settings: str) -> Scenario:
@@ -50,7 +56,7 @@ def assert_clean(outcome: Outcome) -> None:
 # --------------------------------------------------------------- what is loaded
 
 
-@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("model", MODELS)
 def test_the_consumer_loads_all_but_the_last_token(model: str) -> None:
     """And only what its prefix cache has not got; else all these tests would show nothing."""
     block = PRESETS[model].tokens_per_block()
@@ -92,7 +98,7 @@ class Preemptions(Probe):
             self.count[node] += 1
 
 
-@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("model", MODELS)
 def test_preempted_decodes_load_again(model: str) -> None:
     """A pool for hardly more than one request at a time."""
     workload = long_ones(model)
@@ -112,7 +118,7 @@ def preempt_all(engine: Engine) -> None:
     engine.loop.input_queue.put_nowait((EngineCoreRequestType.UTILITY, call))
 
 
-@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("scheduling", ["true", "false"])
 def test_preemption_on_either_side_changes_no_output(model: str, scheduling: str) -> None:
     """Prefills do not preempt each other here, so everything that runs is preempted by order."""
@@ -138,7 +144,7 @@ def test_preemption_on_either_side_changes_no_output(model: str, scheduling: str
 # -------------------------------------------------------------- failing machines
 
 
-@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("executor", ["single-process", "multi-process"])
 @pytest.mark.parametrize("engine", ["p0", "d0"])
 def test_a_crash_costs_requests_and_nothing_else(model: str, executor: str, engine: str) -> None:
@@ -172,7 +178,7 @@ class LoseCopies(Probe):
             self._door.request_ended(logical_id(request_id), "lost", [])
 
 
-@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     "settings",
     [
@@ -201,7 +207,7 @@ def test_a_load_that_fails_is_reported(model: str, settings: dict[str, str], pol
 # --------------------------------------------------------------- other geometries
 
 
-@pytest.mark.parametrize("model", PRESETS)
+@pytest.mark.parametrize("model", MODELS)
 def test_the_true_dimensions(model: str) -> None:
     """Of every model, for a short run."""
     workload = UniformWorkload(
@@ -218,7 +224,16 @@ def test_the_true_dimensions(model: str) -> None:
 
 # --------------------------------------------------------------------- speculation
 
-DRAFTERS = [(preset.name, method) for preset in PRESETS.values() for method in preset.drafters]
+DRAFTERS = [
+    pytest.param(
+        model,
+        method,
+        marks=[pytest.mark.soak] if model in BRIEF_MODELS else [],
+        id=f"{model}-{method}",
+    )
+    for model, preset in PRESETS.items()
+    for method in preset.drafters
+]
 
 
 @pytest.mark.parametrize(("model", "method"), DRAFTERS)

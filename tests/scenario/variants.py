@@ -77,7 +77,7 @@ class Case:
 
     @property
     def is_long(self) -> bool:
-        briefs = (self.setup.brief, _BRIEF_MODELS.get(self.preset.name))
+        briefs = (self.setup.brief, BRIEF_MODELS.get(self.preset.name))
         is_left_out = any(brief is not None and self.variant.name not in brief for brief in briefs)
         return is_left_out or self.setup.name in self.variant.soak
 
@@ -222,7 +222,7 @@ _ASYNC_BRIEF = (
 )
 
 # Models that differ from another one in a figure only.
-_BRIEF_MODELS = {"glm-kpool16-nospec": _POSITIONS}
+BRIEF_MODELS = {"glm-kpool16-nospec": _POSITIONS}
 # What disturbs nobody; the findings of WRITE mode have scenarios of their own.
 _UNDISTURBED = (
     *_POSITIONS,
