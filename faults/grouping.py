@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.oracles import Violation
-from sim.oracles.words import block_list
+from sim.oracles.words import block_list, seconds
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,30 @@ def _reach(first: Violation, extent: dict[str, Any]) -> str:
         f"{_layers(extent['layers'])}, {block_list(extent['block_ids'])}, tokens {low}-{high}"
     )
     found = [f"the bytes of {_listed(extent['owners'])}"] if extent["owners"] else []
-    if found or extent.get("found"):
-        sentence += f"; found {' and '.join([*found, *extent.get('found', ())])}"
+    found += [_listed(extent["found"])] if extent.get("found") else []
+    if found:
+        sentence += f"; found {' and '.join(found)}"
     if extent["source_block_ids"]:
-        sentence += (
-            f", copied from {block_list(extent['source_block_ids'])} of "
-            f"{_listed(extent['source_nodes'])}"
-        )
-    return "; ".join([sentence, *_let_go(first)])
+        sentence += f", copied from {_sources(extent)} of {_listed(extent['source_nodes'])}"
+    return "; ".join([sentence, *_overwritten(extent), *_let_go(first)])
+
+
+def _sources(extent: dict[str, Any]) -> str:
+    """As ranges if blocks kept their order on the way, else each with where it went."""
+    pairs = extent.get("copied", ())
+    sources = [source for _, source in pairs]
+    if sources == sorted(sources):
+        return block_list(extent["source_block_ids"])
+    return "blocks " + _listed([f"{source} into {block}" for block, source in pairs])
+
+
+def _overwritten(extent: dict[str, Any]) -> list[str]:
+    """Who wrote to the blocks after the transfers that brought the bytes."""
+    writes = [
+        f"block {block} at {seconds(time_ns)} by {writer}"
+        for time_ns, block, writer in extent.get("overwritten", ())
+    ]
+    return [f"written to after that transfer: {_listed(writes)}"] if writes else []
 
 
 def _layers(layers: Sequence[str]) -> str:

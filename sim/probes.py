@@ -30,7 +30,8 @@ class WrongBytes:
     """A forward pass read bytes that are not the ones its request's tokens define.
 
     ``found`` says what was there instead, in words; ``owner`` is the request whose bytes they
-    are, when they are anybody's. Token positions are inclusive, blocks in order of position.
+    are, when they are another's. Token positions are inclusive, blocks in order of position.
+    ``written_ns`` and ``writer`` are of the last write to the first block, ``history`` in words.
     """
 
     node: str
@@ -44,6 +45,8 @@ class WrongBytes:
     found: str
     owner: str | None
     history: tuple[str, ...]
+    written_ns: int | None = None
+    writer: str = ""
 
 
 class Probe:

@@ -26,6 +26,7 @@ class Subject:
     transfers: Names = field(default_factory=dict)
     source_blocks: Names = field(default_factory=dict)
     source_nodes: Names = field(default_factory=dict)
+    overwritten: Names = field(default_factory=dict)
     found: Names = field(default_factory=dict)
 
     def is_about(self, request_id: Any) -> bool:
@@ -41,6 +42,7 @@ class Subject:
         _add(self.source_nodes, [evidence["source_node"]] if "source_node" in evidence else [])
         _add(self.source_nodes, extent.get("source_nodes", ()))
         _add(self.owners, extent.get("owners", ()))
+        _add(self.overwritten, map(tuple, extent.get("overwritten", ())))
         for place in (evidence, extent):
             _add(self.source_blocks, place.get("source_block_ids", ()))
         _add(self.nodes, [violation.node] if violation.node else [])

@@ -10,6 +10,8 @@ from faults.story.subject import Subject
 from sim.kernel.log import Record
 from sim.oracles.words import block_list
 
+_WRITES_SHOWN = 2
+
 
 class Transfers(Chapter):
     """The transfers that the violation names; if it names none, those that its engine posted
@@ -39,7 +41,15 @@ class Transfers(Chapter):
         told = [Moment(first_ns, f"{operation['node']} posts {what} ({numbers})", 3)]
         if self._landed:
             told.append(self._landing(operation, source, numbers))
-        return told
+        return told + self._later_writes()
+
+    def _later_writes(self) -> list[Moment]:
+        return [
+            Moment(
+                time_ns, f"block {block} is written to by {writer}, after the transfer into it", 5
+            )
+            for time_ns, block, writer in list(self.subject.overwritten)[-_WRITES_SHOWN:]
+        ]
 
     def _landing(self, operation: dict[str, Any], source: str, numbers: str) -> Moment:
         what = f"the RDMA {operation['operation']} of {operation['node']}{source}"

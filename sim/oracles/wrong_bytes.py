@@ -53,8 +53,10 @@ class _Extent:
 
     def close(self) -> None:
         self.evidence.update({key: list(items) for key, items in self.seen.items()})
-        for key in ("block_ids", "source_block_ids", "transfers"):
+        for key in ("block_ids", "source_block_ids", "copied", "transfers", "overwritten"):
             self.evidence.get(key, []).sort()
+        for key in ("copied", "overwritten"):
+            self.evidence[key] = [list(items) for items in self.evidence.get(key, ())]
         tokens = self.evidence["tokens"]
         self.evidence["tokens"] = [min(tokens), max(tokens)]
 
@@ -141,7 +143,9 @@ class WrongBytesRead(Oracle):
         extent.add(
             source_nodes=[arrival.node for arrival in arrivals],
             source_block_ids=[int(origins.source[block]) for block in arrived],
+            copied=[(block, int(origins.source[block])) for block in arrived],
             transfers=[arrival.transfer_uid for arrival in arrivals],
+            overwritten=_overwritten(finding, arrivals),
         )
         return {"extent": extent.evidence} if is_first else {}
 
@@ -170,3 +174,11 @@ class WrongBytesRead(Oracle):
             f"{node} let go of the blocks of {leg} at {seconds(time_ns)}"
             for leg, time_ns in self.context.blocks.node(node).let_go(logical)
         ]
+
+
+def _overwritten(finding: WrongBytes, arrivals: Sequence[_Arrival]) -> list[tuple[int, int, str]]:
+    """When its first block was written to after a transfer, the block, and by whom."""
+    written_ns = finding.written_ns
+    if not arrivals or written_ns is None or written_ns <= arrivals[0].time_ns:
+        return []
+    return [(written_ns, finding.block_ids[0], finding.writer)]

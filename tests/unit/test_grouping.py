@@ -41,6 +41,25 @@ def test_findings_on_several_layers_become_one_sentence() -> None:
     )
 
 
+def test_blocks_that_changed_their_order_are_listed_one_by_one() -> None:
+    """A range of sources would look as if every block had gone where it belongs."""
+    swapped = {**EXTENT, "source_block_ids": [2, 3], "copied": [[2, 3], [3, 2]]}
+    (found,) = group([wrong_bytes(0, extent=swapped, not_listed=1)])
+    assert ", copied from blocks 3 into 2, 2 into 3 of p0;" in found.sentence
+    kept = {**EXTENT, "source_block_ids": [2, 3], "copied": [[8, 2], [9, 3]]}
+    (found,) = group([wrong_bytes(0, extent=kept, not_listed=1)])
+    assert ", copied from blocks 2-3 of p0;" in found.sentence
+
+
+def test_who_wrote_over_a_transfer_is_told() -> None:
+    """Else the sentence would point at the transfer."""
+    extent = {**EXTENT, "overwritten": [[1_500_000_000, 8, "drafts of r5-d0 on d0"]]}
+    (found,) = group([wrong_bytes(0, extent=extent, not_listed=1)])
+    assert (
+        "of p0; written to after that transfer: block 8 at 1.500000 s by drafts of r5-d0 on d0; p0"
+    ) in found.sentence
+
+
 def test_what_nobody_owns_or_sent_is_not_invented() -> None:
     """Zeros have no owner, and bytes that were written here have no source."""
     extent = {**EXTENT, "owners": [], "source_nodes": [], "source_block_ids": [], "ranks": [0, 1]}

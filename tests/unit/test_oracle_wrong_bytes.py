@@ -1,9 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 from oracle_world import OracleWorld
 
+from sim.engine.wrong_bytes import WrongBytesReporter
+from sim.model.verify import Found, Mismatch
 from sim.probes import WrongBytes
 
 
@@ -104,7 +108,41 @@ def test_the_first_violation_tells_how_far_all_findings_about_its_request_reach(
         "found": [],
         "source_nodes": ["p0"],
         "source_block_ids": [4, 5],
+        "copied": [[8, 4], [9, 5]],
         "transfers": [77],
+        "overwritten": [],
     }
     assert "extent" not in second.evidence
     assert "extent" not in third.evidence
+
+
+def test_a_write_after_the_transfer_is_told_and_one_before_it_is_not() -> None:
+    """O1: the transfer is not to blame for what somebody wrote over it."""
+    for written_s, told in ((1.5, [[1_500_000_000, 8, "drafts of r5-d0 on d0"]]), (0.5, [])):
+        world = OracleWorld("wrong-bytes").at(1)
+        world.hold(world.p0, "r0-p0", [4])
+        world.transfer([4], [8])
+        written_ns = int(written_s * 1e9)
+        wrong = replace(
+            finding(block_ids=(8,)), written_ns=written_ns, writer="drafts of r5-d0 on d0"
+        )
+        world.at(2).tell("wrong_bytes", wrong)
+        world.finish()
+        (violation,) = world.violations
+        assert violation.evidence["extent"]["overwritten"] == told
+
+
+def test_tokens_of_the_request_itself_in_the_wrong_place_are_told_with_both_places() -> None:
+    """O1: whose bytes they are is no news then, and no owner is named."""
+    owners = SimpleNamespace(find={7: ("r0", 32), 8: ("r1", 32)}.get)
+    engine = SimpleNamespace(name="d0", world=SimpleNamespace(owners=owners))
+    memory = SimpleNamespace(last_write=lambda block: None)
+    reporter = WrongBytesReporter(cast("Any", engine), 0, cast("Any", memory))
+
+    def found(prefix_hash: int) -> tuple[str, str | None]:
+        content = Found("entry", b"", prefix_hash, "layer.0")
+        wrong = reporter.finding("r0-d0", 0, Mismatch("layer.0", (8,), 16, 31, 9, content, 1))
+        return wrong.found, wrong.owner
+
+    assert found(7) == ("its own token 32 where token 16 belongs (layer layer.0)", None)
+    assert found(8) == ("the bytes of r1, token 32, layer layer.0", "r1")

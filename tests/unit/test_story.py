@@ -231,3 +231,17 @@ def test_a_second_release_is_told_with_the_first() -> None:
         report,
         "release-once is reported for r0-p0",
     ]
+
+
+def test_who_wrote_over_a_transfer_is_part_of_the_story() -> None:
+    """At its time; the last of them when there are many."""
+    writes = [[n * MS, 8, f"drafts of r{n}-d0 on d0"] for n in (5, 6, 7)]
+    extent = {"transfers": [1], "source_block_ids": [4], "source_nodes": ["p0"]}
+    wrong = Violation(
+        "wrong-bytes", 0.0, "d0", "r0-d0", "...", {"extent": {**extent, "overwritten": writes}}
+    )
+    log = Log().held("d0", "r0-d0", [8, 8]).read(1)
+    assert texts(log, wrong)[-2:] == [
+        "block 8 is written to by drafts of r6-d0 on d0, after the transfer into it",
+        "block 8 is written to by drafts of r7-d0 on d0, after the transfer into it",
+    ]
