@@ -24,6 +24,8 @@ class _Told:
             return f"{self.kind}: its moment did not come"
         if self.reasons and not self.hits:
             return f"{self.kind}: could not strike, {'; '.join(self.reasons)}"
+        if not self.hits:
+            return f"{self.kind}: was armed, and struck nothing"
         if not self.reached:
             return f"{self.kind}: struck, and reached no request"
         shown = list(self.reached)[:_SHOWN]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from faults.story.chapter import Chapter
@@ -14,6 +15,7 @@ from sim.units import seconds_to_ns
 
 _LOGS_SHOWN = 3
 _WAITS_SHOWN = 3
+_REQUESTS_SHOWN = 3
 _LONGEST = 240
 _SERVANTS = ("input", "outputs")  # tasks that always wait, for requests and results
 
@@ -26,6 +28,7 @@ class Voices(Chapter):
         self._logs: list[Moment] = []
         self._heard: dict[str, Moment] = {}
         self._open: dict[str, dict[str, None]] = {}
+        self._armed: dict[int, Moment] = {}
         self._is_quiet = False
         self.kinds = {
             "log": self._log,
@@ -34,8 +37,10 @@ class Voices(Chapter):
             "process-crashed": self._process,
             "process-paused": self._process,
             "process-resumed": self._process,
-            "fault-struck": self._fault,
-            "fault-healed": self._fault,
+            "fault-struck": self._fault_armed,
+            "fault-hit": self._fault_hit,
+            "fault-missed": self._fault_missed,
+            "fault-healed": self._fault_healed,
             "message-delivered": self._message,
             "queue-pair-error": self._queue_pair,
             "leg-sent": self._leg_sent,
@@ -47,7 +52,7 @@ class Voices(Chapter):
 
     def moments(self) -> list[Moment]:
         heard = self._last_heard() if self._asks_who_was_heard() else []
-        return [*self._moments, *self._logs[-_LOGS_SHOWN:], *heard]
+        return [*self._moments, *self._armed.values(), *self._logs[-_LOGS_SHOWN:], *heard]
 
     def _last_heard(self) -> list[Moment]:
         if self._heard:
@@ -133,11 +138,36 @@ class Voices(Chapter):
 
     # --------------------------------------------------- faults and their traces
 
-    def _fault(self, record: Record) -> None:
-        fields = record.fields
-        verb = record.kind.removeprefix("fault-")
-        target = f", for {leg_of(fields['request'])}" if fields.get("request") else ""
-        self.add(record, f"fault {fields['fault_kind']} has {_PARTICIPLES[verb]}{target}", 4)
+    def _fault_armed(self, record: Record) -> None:
+        """Until it hits something, which may be at once, later or never, it is armed only."""
+        self._settle_fault(record)
+        requests = [record.fields["request"]] if record.fields.get("request") else []
+        text = _of_fault(record, "is armed", requests)
+        self._armed[record.fields["fault"]] = Moment(record.time_ns, text, 4)
+
+    def _fault_hit(self, record: Record) -> None:
+        """The first hit of each strike."""
+        armed = self._armed.get(record.fields["fault"])
+        if armed is None:
+            return
+        if armed.time_ns == record.time_ns:
+            del self._armed[record.fields["fault"]]
+        self._settle_fault(record)
+        self.add(record, _of_fault(record, "has struck", record.fields["requests"]), 4)
+
+    def _fault_missed(self, record: Record) -> None:
+        self._armed.pop(record.fields["fault"], None)
+        reason = str(record.fields["reason"])
+        self.add(record, f"{_of_fault(record, 'could not strike')}: {reason}", 4)
+
+    def _fault_healed(self, record: Record) -> None:
+        self._settle_fault(record)
+        self.add(record, _of_fault(record, "has been healed"), 4)
+
+    def _settle_fault(self, record: Record) -> None:
+        """What is known of the strike under way will not change any more."""
+        if armed := self._armed.pop(record.fields["fault"], None):
+            self._moments.append(armed)
 
     def _violation(self, record: Record) -> None:
         fields: dict[str, Any] = record.fields
@@ -151,4 +181,8 @@ class Voices(Chapter):
             self.add(record, f"{fields['oracle']} is reported for {who}", 6)
 
 
-_PARTICIPLES = {"struck": "struck", "healed": "been healed"}
+def _of_fault(record: Record, what: str, requests: Iterable[str] = ()) -> str:
+    legs = [leg_of(request) for request in requests]
+    more = f" and {len(legs) - _REQUESTS_SHOWN} more" if len(legs) > _REQUESTS_SHOWN else ""
+    target = f", for {', '.join(legs[:_REQUESTS_SHOWN])}{more}" if legs else ""
+    return f"fault {record.fields['fault_kind']} {what}{target}"

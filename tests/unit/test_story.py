@@ -211,7 +211,7 @@ def test_the_death_of_an_engine_is_about_what_it_served() -> None:
     assert texts(log, died) == [
         "the router sends r1-d0 to d0",
         "d0 gives block 7 to r1-d0",
-        "fault fail_read has struck, for r1-d0",
+        "fault fail_read is armed, for r1-d0",
         "d0 dies, with r1-d0 under way: ValueError: x",
         "liveness is reported for d0",
     ]
@@ -244,4 +244,32 @@ def test_who_wrote_over_a_transfer_is_part_of_the_story() -> None:
     assert texts(log, wrong)[-2:] == [
         "block 8 is written to by drafts of r6-d0 on d0, after the transfer into it",
         "block 8 is written to by drafts of r7-d0 on d0, after the transfer into it",
+    ]
+
+
+def test_a_fault_is_armed_strikes_or_cannot() -> None:
+    """It strikes when it hits something; only the first hit of a strike is told."""
+    died = Violation("liveness", 0.0, "d0", None, "...", {"kind": "engine-died"})
+    log = Log()
+
+    def nemesis(kind: str, fault: int, **fields: Any) -> Log:
+        return log.add("nemesis", f"fault-{kind}", fault=fault, fault_kind=f"f{fault}", **fields)
+
+    nemesis("struck", 0, request="r0")
+    nemesis("hit", 0, requests={"r0": []})
+    nemesis("hit", 0, requests={"r1": []})
+    nemesis("struck", 1, request=None)
+    nemesis("hit", 1, requests={"r2": []}).at_the_same_time()
+    nemesis("struck", 2, request="r6")
+    nemesis("missed", 2, reason="no queue pair").at_the_same_time()
+    nemesis("struck", 3, request=None)
+    nemesis("healed", 3)
+    log.add("d0/core/main", "engine-died", node="d0", reason="x", injected=False)
+    assert [text for text in texts(log, died) if text.startswith("fault")] == [
+        "fault f0 is armed, for r0",
+        "fault f0 has struck, for r0",
+        "fault f1 has struck, for r2",
+        "fault f2 could not strike: no queue pair",
+        "fault f3 is armed",
+        "fault f3 has been healed",
     ]
