@@ -212,8 +212,10 @@ class AttentionGroup:
             return
         columns = zip(*(self._positions(chunk) for chunk in batch.chunks), strict=True)
         self._scatter(layers, *(np.concatenate(column) for column in columns))
+        is_first = batch.piece is None or self.index not in batch.written_groups
+        batch.written_groups.add(self.index)
         for chunk in batch.chunks:
-            self._note_written(chunk)
+            self._note_written(chunk, is_first)
 
     def _scatter(
         self,
@@ -239,15 +241,15 @@ class AttentionGroup:
         indices, offsets = np.divmod(np.arange(chunk.start, chunk.end), self.block_size)
         return ids[indices], offsets, hashes
 
-    def _note_written(self, chunk: Chunk) -> None:
-        """What a request wrote itself is right; a block stays verified if it was before."""
+    def _note_written(self, chunk: Chunk, is_first: bool = True) -> None:
+        """What a request wrote itself is right; a block stays verified if it was before. The first
+        piece of a pass speaks for those to come; if others write between them, it is void."""
         table = self._table(chunk)
         first, end = chunk.start // self.block_size, -(-chunk.end // self.block_size)
         ids = table.ids[first:end]
         was_seen = table.seen[:, first:end] == self._memory.versions[ids]
-        was_seen[self.reader, 1:] = True
-        if chunk.start % self.block_size == 0:
-            was_seen[self.reader, 0] = True
+        if is_first:
+            was_seen[self.reader, int(chunk.start % self.block_size != 0) :] = True
         request_id, node = chunk.state.request_id, self._engine.name
         self._memory.wrote(
             ids,

@@ -234,6 +234,11 @@ class Batch:
     sampled: dict[str, list[int]] = field(default_factory=dict)
     piece: Sequence[str] | None = None
     """The layers of the piece of the pass that runs; None when it is the whole pass."""
+    written_groups: set[int] = field(default_factory=set)
+    """Groups of attention layers of which a piece of the pass has written."""
+    state_versions: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """By group of recurrent layers, the versions of the blocks written, chunk by chunk, as the
+    pass counts them: it does not know what others write between its pieces."""
     has_begun: bool = False
     has_read: bool = False
     """Whether the first piece has begun."""

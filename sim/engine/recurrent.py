@@ -51,7 +51,6 @@ class StateGroup:
         self.block_size: int = spec.block_size
         self._engine = engine
         self._layers = layers
-        self._last_layer = list(layers)[-1]
         self._states = {layer: memory.caches.states(layer) for layer in layers}
         self._memory = memory
         self._reporter = WrongBytesReporter(engine, rank, memory)
@@ -167,27 +166,51 @@ class StateGroup:
             states[blocks, layout.matrix_bytes] = state_bytes(hashes, layout.matrix)
             places = layout.row_bytes[rows]
             states[row_blocks[:, None], places] = state_bytes(hashes_of_rows, layout.row)
-        names = ", ".join(chunk.state.request_id for chunk in batch.chunks)
-        node = self._engine.name
-        self._memory.wrote(
-            blocks, self._engine.kernel.now_ns, lambda: f"the forward pass of {names} on {node}"
-        )
+        self._note_written(batch, blocks)
 
     def _written(self, chunk: Chunk) -> tuple[npt.NDArray[Any], ...]:
         """Blocks and hashes of the matrices; blocks, numbers and hashes of the rows."""
-        column, drafts = chunk.state.state_column, chunk.num_drafts
-        blocks = self._table(chunk).ids[column : column + drafts + 1]
-        first = chunk.end - drafts
+        column, end = self._written_columns(chunk)
+        blocks = self._table(chunk).ids[column:end]
+        first = chunk.end - chunk.num_drafts
         window = next(iter(self._layers.values())).window
         hashes = np.concatenate([row_hashes(chunk.tokens, first, window), chunk.draft_hashes])
         count = len(hashes)
         return blocks, hashes[window - 1 :], np.repeat(blocks[:1], count), np.arange(count), hashes
 
+    def _note_written(self, batch: Batch, blocks: BlockArray) -> None:
+        versions = self._memory.versions
+        if batch.piece is not None:
+            for chunk in batch.chunks:
+                self._keep_verified(chunk)
+        names = ", ".join(chunk.state.request_id for chunk in batch.chunks)
+        node = self._engine.name
+        self._memory.wrote(
+            blocks, self._engine.kernel.now_ns, lambda: f"the forward pass of {names} on {node}"
+        )
+        counted = batch.state_versions.get(self.index)
+        batch.state_versions[self.index] = versions[blocks] if counted is None else counted + 1
+
+    def _keep_verified(self, chunk: Chunk) -> None:
+        """A piece is about to write. Blocks that are verified stay so: some layers have the state
+        that the pass continues from, others the one that it makes."""
+        table, (first, end) = self._table(chunk), self._written_columns(chunk)
+        verified = table.verified[first:end]
+        verified += verified == self._memory.versions[table.ids[first:end]]
+
+    def _written_columns(self, chunk: Chunk) -> tuple[int, int]:
+        """First and end of the places in the table that the pass writes."""
+        column = chunk.state.state_column
+        return column, column + chunk.num_drafts + 1
+
     def settle(self, batch: Batch) -> None:
-        """The drafts have been judged: only the state after the accepted ones is the request's."""
+        """The drafts have been judged: only the state after the accepted ones is the request's. It
+        is right as the pass wrote it, not if others wrote to the block between two pieces."""
+        counted, place = batch.state_versions[self.index], 0
         for chunk in batch.chunks:
-            table, column = self._table(chunk), chunk.state.state_column
-            table.forget(TARGET, column, column + chunk.num_drafts + 1)
+            table, (column, end) = self._table(chunk), self._written_columns(chunk)
+            table.forget(TARGET, column, end)
             chunk.state.checked_offset = chunk.num_accepted - 1
-            for number in (column, column + chunk.num_accepted - 1):
-                table.verified[number] = self._memory.versions[table.ids[number]]
+            for number in (0, chunk.num_accepted - 1):
+                table.verified[column + number] = counted[place + number]
+            place += end - column
