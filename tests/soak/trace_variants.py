@@ -36,6 +36,10 @@ from tests.scenario.variants import SETUPS, Setup, windows
 TRACES = Path(os.environ.get("FAULTLAB_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 TRACE = TRACES / "mooncake_fast25_conversation_trace.jsonl"
 REQUESTS = 300
+SHORT = 0.1
+"""By which the lengths are scaled, except without drafts in READ mode."""
+DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
+"""What MoRIIO accepts beside the model's layers."""
 MORIIO = [setup for setup in SETUPS if setup.settings.get("connector") == "moriio"]
 
 
@@ -45,6 +49,8 @@ class TraceVariant:
 
     preset: ModelPreset
     setup: Setup
+    method: str | None
+    """Of speculation."""
     executor: str
     async_scheduling: str
     policy: str
@@ -52,10 +58,16 @@ class TraceVariant:
     @property
     def name(self) -> str:
         scheduling = "async" if self.async_scheduling == "true" else "sync"
-        return f"{self.preset.name}-{self.setup.name}-{self.executor}-{scheduling}-{self.policy}"
+        kind = "-".join(filter(None, (self.preset.name, self.method, self.setup.name)))
+        return f"{kind}-{self.executor}-{scheduling}-{self.policy}"
+
+    @property
+    def is_at_own_lengths(self) -> bool:
+        return self.method is None and self.setup.name == "moriio-read"
 
     def scenario(self) -> Scenario:
-        workload = TraceWorkload(path=str(TRACE), requests=REQUESTS)
+        scale = 1.0 if self.is_at_own_lengths else SHORT
+        workload = TraceWorkload(path=str(TRACE), requests=REQUESTS, length_scale=scale)
         plain = Scenario(model=self.preset.name, workload=workload)
         settings = {
             **self.setup.settings,
@@ -63,6 +75,9 @@ class TraceVariant:
             "async_scheduling": self.async_scheduling,
             "kv_load_failure_policy": self.policy,
         }
+        if self.method:
+            # What happens while a drafter runs has scenarios of its own.
+            settings |= {"speculation.method": self.method, "draft_us": "0"}
         return with_settings(plain, settings)
 
 
@@ -76,7 +91,9 @@ def trace_variants() -> Iterator[TraceVariant]:
         PRESETS.values(),
     ):
         if setup.serves(preset):
-            yield TraceVariant(preset, setup, executor, scheduling, policy)
+            methods = filter(None, [DRAFTERS.get(preset.name)])
+            for method in (None, *methods):
+                yield TraceVariant(preset, setup, method, executor, scheduling, policy)
 
 
 def expected_findings(variant: TraceVariant) -> list[Finding]:
@@ -101,6 +118,7 @@ def row(done: Run) -> str:
     ]
     cells = (
         done.scenario.model,
+        engine.speculation.method if engine.speculation else "",
         "WRITE" if get_connector("moriio").writes(done.scenario.extra_config) else "READ",
         engine.executor,
         "asynchronous" if engine.async_scheduling else "synchronous",
