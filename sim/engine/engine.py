@@ -214,6 +214,8 @@ class Engine:
         return None if self.connector is None else self.connector.side_channel
 
     def add_request(self, request: EngineCoreRequest) -> None:
+        assert request.prompt_token_ids is not None
+        self.world.hand_offs.sent(leg_of(request.request_id), request.prompt_token_ids)
         self.send(EngineCoreRequestType.ADD, request)
 
     def abort(self, request_ids: list[str]) -> None:
@@ -381,11 +383,6 @@ class Engine:
     def scheduled(self, request_id: str, stream: TokenStream) -> None:
         """A worker began to work on a request; its stream will grow."""
         self.world.owners.scheduled(request_id, stream)
-
-    def prompt_scheduled(self, prompt_hash: int) -> None:
-        """A worker began with a prompt."""
-        if self.connector is not None:
-            self.world.hand_offs.scheduled(self.connector.role, prompt_hash)
 
     def step_done(self, step: StepTimes) -> None:
         for probe in self.world.probes:

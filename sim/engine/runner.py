@@ -51,6 +51,17 @@ class _Pending:
     batch: Batch
     finished_req_ids: set[str]
     num_drafts: int
+    across_ranks: _AcrossRanks | None
+
+
+@dataclass(frozen=True)
+class _AcrossRanks:
+    """What data-parallel ranks agree about a step, once for model and drafter."""
+
+    num_tokens: torch.Tensor
+    """Of each rank, (ranks,) int32."""
+    skip_drafts: bool
+    """No rank can use drafts of this step."""
 
 
 class SampledLater(AsyncModelRunnerOutput):
@@ -89,7 +100,7 @@ class ModelRunner:
         peers: HostGroup | None,
         on_connector_output: OnConnectorOutput,
         on_new_stream: Callable[[str, TokenStream], None],
-        on_prompt: Callable[[int], None],
+        on_prompt: Callable[[str, int, int], None],
     ) -> None:
         self.kernel = kernel
         self.vllm_config = vllm_config
@@ -127,7 +138,9 @@ class ModelRunner:
             self._on_connector_output(no_forward.kv_connector_output)
             return no_forward
         self.kernel.sleep(self.times.host_ns)
-        across_ranks = self._meet_peers(scheduler_output.total_num_scheduled_tokens)
+        across_ranks = self._meet_peers(
+            scheduler_output.total_num_scheduled_tokens, scheduler_output.skip_drafts
+        )
         batch = self._make_batch(scheduler_output)
         self._carry_states(batch)
         with (
@@ -136,10 +149,10 @@ class ModelRunner:
         ):
             self._launch_forward(batch)
         self.hooks.end_forward()
-        drafts = 0
-        if not scheduler_output.skip_drafts:
-            drafts = scheduler_output.num_spec_tokens_to_schedule
-        self._pending = _Pending(batch, scheduler_output.finished_req_ids, drafts)
+        skip_drafts = across_ranks.skip_drafts if across_ranks else scheduler_output.skip_drafts
+        drafts = 0 if skip_drafts else scheduler_output.num_spec_tokens_to_schedule
+        finished = scheduler_output.finished_req_ids
+        self._pending = _Pending(batch, finished, drafts, across_ranks)
         return None
 
     def sample_tokens(self) -> SampledLater | None:
@@ -163,7 +176,7 @@ class ModelRunner:
         self._on_connector_output(output.kv_connector_output)
         if speculates:
             self._keep_states(batch)
-            self._run_drafter(batch, pending.num_drafts)
+            self._run_drafter(batch, pending)
             self.hooks.finalize()
         return SampledLater(output, batch, done)
 
@@ -201,10 +214,11 @@ class ModelRunner:
     ) -> None:
         stream, leg = TokenStream(tokens), leg_of(request_id)
         self._on_new_stream(leg, stream)
-        self._on_prompt(stream.prefix_hash(self._prompt_tokens[request_id]))
+        prompt_tokens = self._prompt_tokens[request_id]
+        self._on_prompt(leg, prompt_tokens, stream.prefix_hash(prompt_tokens))
         self._requests[request_id] = RequestState(
             request_id=leg,
-            prompt_tokens=self._prompt_tokens[request_id],
+            prompt_tokens=prompt_tokens,
             tokens=stream,
             tables=[BlockTable(ids) for ids in block_ids],
             computed=num_computed,
@@ -311,7 +325,7 @@ class ModelRunner:
 
     def launch_dummy_forward(self) -> None:
         """A pass that reads and writes nothing, for the sake of the other data-parallel ranks."""
-        self._meet_peers(1)
+        self._meet_peers(1, skip_drafts=False)
         self.stream.enqueue(
             "dummy forward", self.times.forward_ns(0, 1), gate=self._gate_of_next_pass()
         )
@@ -320,16 +334,20 @@ class ModelRunner:
                 "dummy drafter", self.times.draft_ns(1), gate=self._gate_of_next_pass()
             )
 
-    def _meet_peers(self, num_tokens: int) -> torch.Tensor | None:
-        """The sizes of the pass on all data-parallel ranks, if they run it together."""
+    def _meet_peers(self, num_tokens: int, skip_drafts: bool) -> _AcrossRanks | None:
+        """What all data-parallel ranks say of the pass, if they run it together."""
         if self._peers is None:
             return None
-        sizes = torch.zeros(self._peers.size(), dtype=torch.int32)
-        sizes[self._peers.rank()] = num_tokens
-        return cpu_all_reduce_(sizes, self._peers)
+        told = torch.zeros(2, self._peers.size(), dtype=torch.int32)
+        told[0, self._peers.rank()] = num_tokens
+        told[1, self._peers.rank()] = skip_drafts
+        cpu_all_reduce_(told, self._peers)
+        return _AcrossRanks(told[0], bool(told[1].all()))
 
-    def _run_drafter(self, batch: Batch, num_drafts: int) -> None:
+    def _run_drafter(self, batch: Batch, pending: _Pending) -> None:
+        """Like vLLM's, it runs the model's batch, so the ranks need not meet again."""
         assert self.model.drafter is not None
+        num_drafts = pending.num_drafts
         drafting, passes = batch.drafting(), self.model.drafter.passes(num_drafts)
         gate = self._gate(drafting)
 
@@ -342,7 +360,7 @@ class ModelRunner:
                 gate=gate,
             )
 
-        with self._forward_context(batch, None):
+        with self._forward_context(batch, pending.across_ranks):
             hooked = self.contexts.hooked_of_drafter if has_kv_transfer_group() else ()
             DrafterPass(launch, passes).run_hooked(hooked)
         self.draft_token_ids = DraftTokenIds(
@@ -350,14 +368,14 @@ class ModelRunner:
         )
 
     def _forward_context(
-        self, batch: Batch, across_ranks: torch.Tensor | None
+        self, batch: Batch, across_ranks: _AcrossRanks | None
     ) -> AbstractContextManager[None]:
         metadata, slots = self.contexts.of(batch)
         return set_forward_context(  # type: ignore[no-any-return]
             metadata,
             self.vllm_config,
             num_tokens=batch.num_tokens,
-            num_tokens_across_dp=across_ranks,
+            num_tokens_across_dp=across_ranks and across_ranks.num_tokens,
             slot_mapping=slots,
         )
 

@@ -106,7 +106,7 @@ class Worker:
             self.engine.peers_of_rank(self.rank),
             partial(self.engine.connector_reported, self.rank),
             self.engine.scheduled,
-            self.engine.prompt_scheduled,
+            self.engine.world.hand_offs.scheduled,
         )
 
     def _connector_wrote(self, addresses: Any) -> None:

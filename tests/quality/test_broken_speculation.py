@@ -12,14 +12,24 @@ import pytest
 from sim.engine import drafter
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import Batch, Chunk
+from sim.engine.drafter import DrafterGroup
 from sim.engine.forward import SyntheticModel
 from sim.engine.state_copies import copy_after
+from sim.model.speculation import after_hand_off
 from sim.model.state_content import state_bytes
 from sim.model.state_window import row_hashes
 from sim.outcome import Outcome
 from sim.run import TestBed, run
-from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
+from sim.scenario import (
+    InlineRequest,
+    InlineWorkload,
+    Scenario,
+    Topology,
+    UniformWorkload,
+    with_settings,
+)
 from sim.units import MS
+from sim.workload import Segment
 
 ALONE = Topology(colocated=True)
 LONG = UniformWorkload(
@@ -159,3 +169,37 @@ def test_a_drafter_that_forgets_the_next_token_is_noticed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(drafter, "rows_of_step", without_next_token)
     assert "wrong-bytes" in fired(outcome_of("deepseek-mla", "mtp"))
+
+
+@pytest.mark.parametrize("first", [200, 300])
+def test_a_row_of_another_continuation_is_wrong_where_no_prompt_was_cut(
+    monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """Also where one client's prompt is another's without the last token: nothing but a prompt
+    that the connector itself made shorter excuses the row."""
+    write_rows = DrafterGroup.write_rows
+
+    def go_on_as_sampled(self: DrafterGroup, batch: Batch, drafts: int) -> None:
+        write_rows(self, batch, drafts)
+        for chunk in batch.chunks:
+            if chunk.state.request_id != "second-p0" or chunk.end != 301:
+                continue
+            prefix = chunk.tokens.prefix_hash(300)
+            sampled = after_hand_off(prefix, 300, self._engine.world.vocab_size)
+            column, offset = divmod(299, self.block_size)
+            self._scatter(
+                self._layers,
+                self._table(chunk).ids[[column]],
+                np.array([offset]),
+                np.array([sampled], dtype=np.uint64),
+            )
+
+    monkeypatch.setattr(DrafterGroup, "write_rows", go_on_as_sampled)
+    requests = (
+        InlineRequest("first", (Segment(1, first),), 4, arrival_s=0.0),
+        InlineRequest("second", (Segment(1, 300), Segment(2, 1)), 40, arrival_s=0.3),
+    )
+    handed_over = {"topology.colocated": "false", "connector": "reference"}
+    outcome = outcome_of("deepseek-mla", "mtp", InlineWorkload(requests), **handed_over)
+    assert fired(outcome) == {"wrong-bytes"}
+    assert {tuple(v.evidence["tokens"]) for v in outcome.violations} == {(299, 299)}

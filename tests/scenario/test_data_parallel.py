@@ -10,6 +10,7 @@ import pytest
 import vllm
 
 from faults.cli.options import RunOptions, build_scenario
+from sim.engine.runner import ModelRunner
 from sim.errors import UsageError
 from sim.outcome import Outcome
 from sim.router import router
@@ -116,6 +117,59 @@ def test_a_rank_that_dies_takes_its_instance_with_it() -> None:
 def test_any_rank_writes_to_any_rank(shape: str) -> None:
     """In WRITE mode each leg of a pair is told the other's rank before it begins."""
     clean(scenario(**SHAPES[shape], **{"extra_config.read_mode": "false"}))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("model", ["deepseek-mla", "glm-flash"])
+def test_ranks_speculate_together(model: str, variant: str) -> None:
+    """A rank without work takes part in the drafter's passes, too."""
+    settings = {
+        "connector": "hybrid",
+        "speculation": "{method: mtp, num_speculative_tokens: 2}",
+        "draft_us": "0",
+        **SHAPES["2 to 2"],
+        **VARIANTS[variant],
+    }
+    beds: list[TestBed] = []
+    base = Scenario(model=model, workload=SHARED)
+    outcome = clean(with_settings(base, settings), prepare=beds.append)
+    assert outcome.speculation is not None
+    assert outcome.speculation.accepted > 0
+    for ranks in (beds[0].producers, beds[0].consumers):
+        passes = [rank.workers[0].runner._passes for rank in ranks]
+        assert len(set(passes)) == 1
+        assert passes[0] > 0
+
+
+def test_ranks_skip_drafts_only_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank whose requests need no drafts makes them nevertheless, unless no other needs them.
+    The drafter is told the sizes of the model's pass, on which vLLM's ranks agreed once."""
+    seen: dict[tuple[str, int], list[tuple[list[int], int]]] = {}
+    could_skip: list[tuple[bool, int]] = []
+    execute_model, run_drafter = ModelRunner.execute_model, ModelRunner._run_drafter
+
+    def execute(self: ModelRunner, scheduler_output: Any) -> Any:
+        result = execute_model(self, scheduler_output)
+        if self._pending is not None:
+            could_skip.append((scheduler_output.skip_drafts, self._pending.num_drafts))
+        return result
+
+    def drafter(self: ModelRunner, batch: Any, pending: Any) -> None:
+        assert self.model.drafter is not None
+        instance = self.model.drafter.groups[0]._engine.group.name
+        told = pending.across_ranks.num_tokens.tolist()
+        seen.setdefault((instance, self._passes), []).append((told, pending.num_drafts))
+        run_drafter(self, batch, pending)
+
+    monkeypatch.setattr(ModelRunner, "execute_model", execute)
+    monkeypatch.setattr(ModelRunner, "_run_drafter", drafter)
+    settings = {"speculation": "{method: mtp, num_speculative_tokens: 2}", "draft_us": "0"}
+    clean(scenario(**settings, **SHAPES["2 to 2"], max_num_batched_tokens="256"))
+    both = [answers for answers in seen.values() if len(answers) == 2]
+    assert both
+    assert all(one == other for one, other in both)
+    assert {drafts for can_skip, drafts in could_skip if can_skip} == {0, 2}
+    assert {drafts for can_skip, drafts in could_skip if not can_skip} == {2}
 
 
 # -------------------------------------------------- what does not start in vLLM 0.33.0
