@@ -23,11 +23,13 @@ class Campaign:
         self.store = store
         self.known = known
         self.interrupted = False
+        self._seeds = range(0)
         self._seen: dict[str, None] = {}
         self._begin_s = wall_clock()
 
     def run(self, pool: Pool, seeds: range, budget_s: float | None, on_result: OnResult) -> None:
         """Run what is not done yet, until the seeds, the time or the user's patience end."""
+        self._seeds = seeds
         for result in self.store.results:
             self._note(result)
         results = pool.run(self._to_do(seeds, budget_s), self._job)
@@ -44,9 +46,13 @@ class Campaign:
     def document(self) -> dict[str, Any]:
         """What came of it so far."""
         wall_s = wall_clock() - self._begin_s
-        return summarize(
+        summary = summarize(
             self.store.results, self.known, wall_s=wall_s, interrupted=self.interrupted
         )
+        return {
+            **summary,
+            "not_run": len(set(self._seeds) - {result.seed for result in self.store.results}),
+        }
 
     def _to_do(self, seeds: range, budget_s: float | None) -> Iterator[int]:
         done = self.store.done()

@@ -16,6 +16,7 @@ import msgspec
 from faults import artifact
 from faults.campaign.result import SeedResult, failures_of
 from faults.campaign.swarm import SwarmOptions, scenario_of
+from faults.cli import logs
 from sim.errors import StartRefused, TestbedError
 from sim.stopwatch import wall_clock
 
@@ -33,6 +34,7 @@ def main() -> int:
     """Serve jobs until there are no more."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nobody else's words may get among the answers
+    logs.configure()
     serve(sys.stdin.buffer, answers)
     return 0
 

@@ -146,6 +146,9 @@ def _render(document: dict[str, Any], console: Console) -> None:
         f"{document['failed']} failed, {document['refused']} refused to start, "
         f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
     )
+    if document["not_run"]:
+        why = "it was interrupted" if document["interrupted"] else "the time of --budget was over"
+        print_plain(console, f"{document['not_run']} seeds were not run: {why}")
     for error in document["error_seeds"]:
         print_plain(console, f"error in seed {error['seed']}: {error['detail']}")
     for group in document["groups"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -15,6 +15,7 @@ from faults.grouping import FindingGroup, group
 from faults.story import Moment, tell
 from faults.struck import fault_sentences
 from sim.acceptance import Acceptance
+from sim.engine.connectors import get_connector
 from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
 from sim.units import ns_to_seconds
@@ -53,11 +54,32 @@ def what_runs(scenario: Scenario) -> str:
         if topology.colocated
         else f"{topology.producers}P{topology.consumers}D with {scenario.connector}"
     )
-    overlay = f", sources from {scenario.overlay}" if scenario.overlay else ""
+    more = "".join(f", {what}" for what in _unusual(scenario))
     return (
         f"{scenario.model} ({scenario.geometry} geometry) on {engines}, TP {engine.tp_size}, "
-        f"{engine.executor}{overlay}"
+        f"{engine.executor}{more}"
     )
+
+
+def _unusual(scenario: Scenario) -> Iterator[str]:
+    """What is not as it is by default and changes what code runs."""
+    topology, engine = scenario.topology, scenario.engine
+    if not topology.colocated and get_connector(scenario.connector).writes(scenario.extra_config):
+        yield "WRITE mode"
+    if engine.model_runner != "v2":
+        yield f"model runner {engine.model_runner.upper()}"
+    consumer_ranks = topology.consumer_data_parallel_size or engine.data_parallel_size
+    if consumer_ranks != engine.data_parallel_size:
+        yield f"DP {engine.data_parallel_size} and {consumer_ranks} (producers, consumers)"
+    elif engine.data_parallel_size > 1:
+        yield f"DP {engine.data_parallel_size}"
+    if topology.nodes == "shared":
+        yield "one shared machine"
+    if engine.speculation is not None:
+        drafts = engine.speculation.num_speculative_tokens
+        yield f"speculation {engine.speculation.method} × {drafts}"
+    if scenario.overlay:
+        yield f"sources from {scenario.overlay}"
 
 
 def speed(outcome: Outcome) -> str:

@@ -230,13 +230,13 @@ def test_an_interrupted_campaign_is_usable_and_goes_on(tmp_path: Path) -> None:
     """It runs what is missing, and again what ended without a result."""
     first = campaign(tmp_path / "c", FakePool(stop_at=3))
     assert first.document()["interrupted"]
-    assert first.document()["runs"] == 3
+    assert (first.document()["runs"], first.document()["not_run"]) == (3, 2)
     with (tmp_path / "c" / "results.jsonl").open("ab") as file:
         file.write(b'{"seed": 3, "sta')  # the process was killed in the middle of a line
     pool = FakePool()
     document = campaign(tmp_path / "c", pool, resume=True).document()
     assert pool.ran == [1, 3, 4]
-    assert (document["runs"], document["interrupted"]) == (5, False)
+    assert (document["runs"], document["interrupted"], document["not_run"]) == (5, False, 0)
     lines = (tmp_path / "c" / "results.jsonl").read_text().splitlines()
     assert len(lines) == 5
 
