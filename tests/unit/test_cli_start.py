@@ -48,6 +48,11 @@ def test_bad_input_is_refused_before_vllm_is_loaded(arguments: list[str]) -> Non
     assert done.stderr.startswith("faultlab: error: ")
 
 
+def heed_interrupts() -> None:
+    """A shell lets what it runs in the background ignore SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def started(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*COMMAND, *arguments],
@@ -55,6 +60,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heed_interrupts,
     )
 
 
