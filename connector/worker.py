@@ -27,11 +27,14 @@ from connector.counters import Counters
 from connector.endpoint import Endpoint, open_endpoint
 from connector.holds import HoldBook
 from connector.listener import Listener
-from connector.loader import Loader, Timeouts
+from connector.load_results import LoadResults
+from connector.load_steps import LoadSteps, Timeouts
+from connector.loader import Loader
 from connector.logs import log
 from connector.memory import CacheMemory
 from connector.metadata import LoadOrder, StepOrders
 from connector.peer import CheckWelcome, Peer
+from connector.peer_book import PeerBook
 from connector.releaser import Releaser
 from connector.vllm_specs import layer_specs, transfer_groups
 from connector.wire import encode_welcome
@@ -173,17 +176,20 @@ class Worker:
             timeout = settings.control_timeout_s
             return Peer(context, host, port, memory, shared, make_endpoint, check, timeout)
 
-        loader = Loader(
+        timeouts = Timeouts(
+            settings.transfer_timeout_s, settings.fence_timeout_s, settings.control_timeout_s
+        )
+        releaser = Releaser(context, self._rank, self._tp_size)
+        results = LoadResults()
+        peers = PeerBook(
             make_peer,
-            Releaser(context, self._rank, self._tp_size),
             self._rank,
             self._tp_size,
-            Timeouts(
-                settings.transfer_timeout_s, settings.fence_timeout_s, settings.control_timeout_s
-            ),
             self.counters,
             requires_safe_reads=settings.require_safe_reads,
         )
+        steps = LoadSteps(peers, releaser, results, self._rank, timeouts, self.counters)
+        loader = Loader(steps, peers, releaser, results, timeouts.transfer_s)
         return ConsumerRank(loader, self.groups, settings, self._num_cache_groups)
 
 
@@ -234,7 +240,7 @@ class ConsumerRank:
                 self._loader.start(order, _device_progress())
 
     def results(self) -> KVConnectorTransferResults:
-        ended, failed = self._loader.take_results()
+        ended, failed = self._loader.results.take()
         refused, self._refused = self._refused, set()
         return KVConnectorTransferResults(set(), ended | refused, failed | refused)
 
@@ -253,7 +259,7 @@ class ConsumerRank:
         for order in orders:
             self._loader.start(order, lambda: True)
         names = [order.request_id for order in orders]
-        loaded, failed = self._loader.wait(names, self._settings.transfer_timeout_s + 1)
+        loaded, failed = self._loader.results.wait(names, self._settings.transfer_timeout_s + 1)
         bad = [order for order in orders if order.request_id not in loaded]
         if bad and (not self._has_one_group or any(o.request_id not in failed for o in bad)):
             raise LoadFailed(

@@ -73,8 +73,8 @@ EDGE_MUTANTS = (
     Mutant(
         name="queue-pair-kept",
         breaks="After a failure reads go through the same queue pairs.",
-        module="connector.loader",
-        qualname="Loader._renew",
+        module="connector.peer_book",
+        qualname="PeerBook.renew",
         right="peer.renew()",
         wrong="peer.forget()",
     ),

@@ -1,0 +1,45 @@
+"""Loads that have ended on one rank, until the worker takes them.
+
+The loader's thread adds, the worker's takes or waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+
+
+class LoadResults:
+    """Request ids of loads that are in place, and of loads that failed."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._loaded: set[str] = set()
+        self._failed: set[str] = set()
+
+    def add(self, request_id: str, *, is_loaded: bool) -> None:
+        with self._changed:
+            (self._loaded if is_loaded else self._failed).add(request_id)
+            self._changed.notify_all()
+
+    def take(self) -> tuple[set[str], set[str]]:
+        """Loads that have ended since the last call: all of them, and those that failed."""
+        with self._changed:
+            loaded, self._loaded = self._loaded, set()
+            failed, self._failed = self._failed, set()
+        return loaded | failed, failed
+
+    def wait(self, request_ids: Iterable[str], timeout_s: float) -> tuple[set[str], set[str]]:
+        """Wait for the end of loads and take their results: (loaded, failed).
+
+        What is in neither has not ended by then; its reads may still land.
+        """
+        wanted = set(request_ids)
+        with self._changed:
+            self._changed.wait_for(
+                lambda: wanted <= (self._loaded | self._failed), timeout=timeout_s
+            )
+            loaded, failed = self._loaded & wanted, self._failed & wanted
+            self._loaded -= wanted
+            self._failed -= wanted
+        return loaded, failed

@@ -1,0 +1,215 @@
+"""One load of a consumer rank, moved as far as it can go without waiting.
+
+All decisions are the table's (`core.load`); this finds out what has happened and does what has to
+be done. Used by the loader's thread alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from connector.core.errors import ConnectorError
+from connector.core.load import LOAD, LoadAction, LoadEvent, LoadState
+from connector.counters import Counters
+from connector.endpoint import Endpoint
+from connector.load_results import LoadResults
+from connector.logs import log, recent
+from connector.metadata import LoadOrder, ReleaseOrder
+from connector.peer import Batch, Peer
+from connector.peer_book import PeerBook
+from connector.releaser import Releaser
+from connector.transport import ReadState, describe_failure, is_queue_full, state_of
+
+_FIRST_BACKOFF_S = 0.001
+_LONGEST_BACKOFF_S = 0.05
+
+IsReady = Callable[[], bool]
+"""Whether what was queued on the device before a load's order is done."""
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """In seconds: of a load, of a fence, of one answer."""
+
+    transfer_s: float
+    fence_s: float
+    control_s: float
+
+
+@dataclass
+class Load:
+    """Where one load stands."""
+
+    order: LoadOrder
+    is_ready: IsReady
+    started: float
+    deadline: float
+    state: LoadState = LoadState.CONNECTING
+    peer: Peer | None = None
+    endpoint: Endpoint | None = None
+    batches: list[Batch] = field(default_factory=list)
+    statuses: list[Any] = field(default_factory=list)
+    backoff_s: float = _FIRST_BACKOFF_S
+    next_at: float = 0.0
+    fence_until: float = 0.0
+    question: int = 0
+    reason: str = ""
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in LOAD.final
+
+
+class LoadSteps:
+    """Moves the loads of one rank.
+
+    Args:
+        peers: to read from.
+        releaser: tells producers that we are done.
+        results: where loads that have ended are put.
+        rank: of tensor parallelism.
+        timeouts: of loads.
+        counters: of this rank.
+    """
+
+    def __init__(
+        self,
+        peers: PeerBook,
+        releaser: Releaser,
+        results: LoadResults,
+        rank: int,
+        timeouts: Timeouts,
+        counters: Counters,
+    ) -> None:
+        self._peers = peers
+        self._releaser = releaser
+        self._results = results
+        self._timeouts = timeouts
+        self._counters = counters
+        self._questions = 0
+        self._log = log.bind(role="consumer", half="worker", rank=rank)
+
+    def go_on(self, load: Load, now: float) -> None:
+        """Move a load until nothing more has happened to it."""
+        event = self._event(load, now)
+        while event is not None:
+            move = LOAD(load.state, event)
+            load.state = move.state
+            for action in move.actions:
+                self._do(load, action, now)
+            event = None if load.has_ended else self._event(load, now)
+
+    # ------------------------------------------------------ what has happened
+
+    def _event(self, load: Load, now: float) -> LoadEvent | None:
+        if load.state is LoadState.CONNECTING:
+            return self._connect(load, now)
+        if load.state is LoadState.READING:
+            return self._read(load, now)
+        if load.state is LoadState.CONFIRMING:
+            return self._confirm(load, now)
+        fenced = state_of(load.statuses) is ReadState.IN_FLIGHT and now < load.fence_until
+        return None if fenced else LoadEvent.FENCE_DOWN
+
+    def _connect(self, load: Load, now: float) -> LoadEvent | None:
+        order = load.order
+        try:
+            if load.peer is None:
+                load.peer = self._peers.source(order.address)
+            incarnation = order.hold.incarnation if order.hold is not None else None
+            if load.is_ready() and load.peer.connect(now, incarnation):
+                self._peers.check_safe(load.peer)
+                load.endpoint = load.peer.endpoint
+                load.batches = load.peer.batches(order.plan)
+                return LoadEvent.CONNECTED
+        except (ConnectorError, ValueError) as error:
+            load.reason = str(error)
+            return LoadEvent.REFUSED
+        return self._timed_out(load, now, "the peer did not answer the handshake")
+
+    def _read(self, load: Load, now: float) -> LoadEvent | None:
+        self._post_again(load, now)
+        state = state_of(load.statuses)
+        if state is ReadState.IN_FLIGHT or load.next_at:
+            event = self._timed_out(load, now, "reads did not complete")
+            if event is not None:
+                load.fence_until = now + self._timeouts.fence_s
+            return event
+        if state is ReadState.DONE:
+            return LoadEvent.SUCCEEDED if load.order.hold is not None else LoadEvent.UNCONFIRMED
+        load.reason = describe_failure(load.statuses)
+        assert load.peer is not None
+        self._peers.renew(load.peer, load.endpoint, load.reason)
+        return LoadEvent.BROKEN
+
+    def _confirm(self, load: Load, now: float) -> LoadEvent | None:
+        assert load.peer is not None
+        is_held = load.peer.answers.pop(load.question, None)
+        if is_held is not None:
+            load.reason = "" if is_held else "the producer no longer holds the blocks"
+            return LoadEvent.HELD if is_held else LoadEvent.GONE
+        if now >= load.next_at:
+            self._ask(load, now)
+        return self._timed_out(load, now, "the peer did not confirm that it held the blocks")
+
+    def _timed_out(self, load: Load, now: float, reason: str) -> LoadEvent | None:
+        if now < load.deadline:
+            return None
+        load.reason = f"{reason} within {self._timeouts.transfer_s:g} s"
+        return LoadEvent.TIMED_OUT
+
+    # ------------------------------------------------------ what has to be done
+
+    def _do(self, load: Load, action: LoadAction, now: float) -> None:
+        order = load.order
+        if action is LoadAction.POST_READS:
+            load.statuses = [_post(load, batch) for batch in load.batches]
+        elif action is LoadAction.ASK:
+            self._questions += 1
+            load.question = self._questions
+            self._ask(load, now)
+        elif action is LoadAction.RELEASE:
+            self._releaser.release(ReleaseOrder(order.transfer_id, order.address, order.hold))
+        else:
+            self._report(load, is_loaded=action is LoadAction.REPORT_LOADED, now=now)
+
+    def _post_again(self, load: Load, now: float) -> None:
+        """Repeat reads that the library had no room for, after a while that grows."""
+        full = [i for i, status in enumerate(load.statuses) if is_queue_full(status)]
+        if not full or now >= load.deadline:
+            load.next_at = 0.0
+            return
+        if not load.next_at:
+            load.next_at = now + load.backoff_s
+            load.backoff_s = min(2 * load.backoff_s, _LONGEST_BACKOFF_S)
+        if now >= load.next_at:
+            load.next_at = 0.0
+            self._counters.add("queue_full")
+            for index in full:
+                load.statuses[index] = _post(load, load.batches[index])
+
+    def _ask(self, load: Load, now: float) -> None:
+        assert load.peer is not None
+        assert load.order.hold is not None
+        load.peer.ask(load.order.hold, load.question)
+        load.next_at = now + self._timeouts.control_s
+
+    def _report(self, load: Load, *, is_loaded: bool, now: float) -> None:
+        order = load.order
+        about = {"request": order.request_id, "transfer": order.transfer_id}
+        peer = load.peer.name if load.peer is not None else order.address.host
+        if is_loaded:
+            self._counters.add("loads")
+            self._log.debug("loaded", **about, peer=peer, seconds=round(now - load.started, 6))
+        else:
+            self._counters.add("failed_loads")
+            before = recent(request=order.request_id)
+            self._log.error("load-failed", **about, peer=peer, reason=load.reason, before=before)
+        self._results.add(order.request_id, is_loaded=is_loaded)
+
+
+def _post(load: Load, batch: Batch) -> Any:
+    assert load.endpoint is not None
+    return load.endpoint.transport.read(batch.session, batch.ours, batch.theirs, batch.sizes)

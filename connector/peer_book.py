@@ -1,0 +1,106 @@
+"""The producer ranks that one consumer rank reads from. Used by the loader's thread alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from connector.core.errors import ConnectorError
+from connector.core.offer import Address
+from connector.core.ranks import source_rank
+from connector.counters import Counters
+from connector.endpoint import Endpoint
+from connector.logs import log
+from connector.peer import Peer
+
+MakePeer = Callable[[str, int], Peer]
+
+
+class PeerBook:
+    """Knows each producer rank once, and which of them cannot confirm what they hold.
+
+    Args:
+        make_peer: for a host and a handshake port.
+        rank: of tensor parallelism.
+        tp_size: of this engine.
+        counters: of this rank.
+        requires_safe_reads: whether peers are refused that cannot confirm their hold.
+    """
+
+    def __init__(
+        self,
+        make_peer: MakePeer,
+        rank: int,
+        tp_size: int,
+        counters: Counters,
+        *,
+        requires_safe_reads: bool,
+    ) -> None:
+        self._make_peer = make_peer
+        self._rank = rank
+        self._tp_size = tp_size
+        self._counters = counters
+        self._requires_safe_reads = requires_safe_reads
+        self._peers: dict[tuple[str, int], Peer] = {}
+        self._unsafe: dict[str, None] = {}
+        self._log = log.bind(role="consumer", half="worker", rank=rank)
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._peers.values())
+
+    def source(self, address: Address) -> Peer:
+        """The rank of a producer that this rank reads from.
+
+        Raises:
+            PeerMismatch: the sizes of the two engines do not fit.
+        """
+        rank = source_rank(self._rank, self._tp_size, address.tp_size)
+        key = (address.host, address.port_of(address.handshake_port, rank))
+        if key not in self._peers:
+            self._peers[key] = self._make_peer(*key)
+        return self._peers[key]
+
+    def receive(self) -> None:
+        """Take the answers that have arrived."""
+        for peer in self:
+            try:
+                peer.receive_answers()
+            except ConnectorError as error:
+                self._counters.add("malformed_messages")
+                self._log.warning("message-dropped", peer=peer.name, reason=str(error))
+
+    def renew(self, peer: Peer, broken: Endpoint | None, reason: str) -> None:
+        """Give a peer new connections, once for all the loads that ``broken`` failed."""
+        if peer.endpoint is not broken:
+            return
+        try:
+            peer.renew()
+            self._counters.add("renewed_connections")
+            self._log.warning("connections-renewed", peer=peer.name, reason=reason)
+        except ConnectorError as error:
+            self._log.error("connections-not-renewed", peer=peer.name, reason=str(error))
+
+    def check_safe(self, peer: Peer) -> None:
+        """Tell once of a connected peer that it cannot confirm what it holds.
+
+        Raises:
+            ConnectorError: it cannot, and has to.
+        """
+        assert peer.welcome is not None
+        if peer.welcome.incarnation is not None or peer.name in self._unsafe:
+            return
+        if self._requires_safe_reads:
+            raise ConnectorError(
+                f"{peer.name} cannot confirm that it holds blocks while they are read, and "
+                "require_safe_reads is set"
+            )
+        self._unsafe[peer.name] = None
+        self._counters.add("unprotected_peers")
+        self._log.warning(
+            "peer-unprotected",
+            peer=peer.name,
+            reason="it runs another connector, which may free blocks while they are read",
+        )
+
+    def close(self) -> None:
+        for peer in self:
+            peer.close()
