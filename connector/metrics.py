@@ -21,6 +21,7 @@ COUNTERS = {
     "queue_full": "Reads repeated because the send queue was full.",
     "renewed_connections": "Connections replaced after a failed read.",
     "unprotected_peers": "Producers that cannot confirm that they hold blocks while they are read.",
+    "missed_pings": "Messages to the proxy that did not reach it.",
 }
 
 

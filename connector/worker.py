@@ -14,7 +14,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
     fold_local_rank,
     resolve_host_ip,
 )
-from vllm.distributed.parallel_state import get_tensor_model_parallel_rank
+from vllm.distributed.parallel_state import get_tensor_model_parallel_rank, get_world_group
 from vllm.v1.attention.selector import get_attn_backend
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
@@ -25,6 +25,7 @@ from connector.core.fingerprint import Fingerprint
 from connector.core.groups import TransferGroups, check_transferable
 from connector.counters import Counters
 from connector.endpoint import Endpoint, open_endpoint
+from connector.heartbeat import Announcement, Heartbeat
 from connector.holds import HoldBook
 from connector.listener import Listener
 from connector.load_results import LoadResults
@@ -89,6 +90,7 @@ class Worker:
         )
         self.counters = Counters()
         self._role: Role | None = None
+        self._heartbeat: Heartbeat | None = None
 
     # ------------------------------------------------------------- vLLM's hooks
 
@@ -103,6 +105,8 @@ class Worker:
         else:
             check = partial(check_peer, fingerprint, memory, backend)
             self._role = self._consumer(memory, make_endpoint, check)
+        if self._settings.proxy_ip and get_world_group().rank == 0:
+            self._heartbeat = self._announce()
 
     def take_orders(self, orders: StepOrders) -> None:
         """Raises LoadFailed if the step must not go on."""
@@ -117,11 +121,20 @@ class Worker:
         return set() if self._role is None else self._role.invalid_blocks()
 
     def close(self) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.close()
+            self._heartbeat = None
         if self._role is not None:
             self._role.close()
             self._role = None
 
     # ---------------------------------------------------------------- start-up
+
+    def _announce(self) -> Heartbeat:
+        notify_port = self._settings.notify_port + self._port_offset
+        dp_size = int(self._vllm_config.parallel_config.data_parallel_size)
+        announcement = Announcement(self._host_ip, notify_port, dp_size, self._tp_size)
+        return Heartbeat(announcement, self._settings, self.counters)
 
     def _backend_name(self) -> str:
         model = self._vllm_config.model_config

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from faults.fault import Point
 from faults.item_fault import ItemFault
 from sim.network import MessageInFlight
 
@@ -18,7 +17,7 @@ class MessageFault(ItemFault, frozen=True):
 
     port: Port | None = None
 
-    point: ClassVar[Point] = "network"
+    point: ClassVar[Literal["fabric", "network", "router"]] = "network"
     items: ClassVar[tuple[type, ...]] = (MessageInFlight,)
 
     def concerns(self, item: Any) -> bool:
