@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from faults.scene import Scene
 
 Heal = Callable[[], None]
+Point = Literal["fabric", "network", "router", "device"]
+"""A part of the world whose items faults judge."""
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Whole = Annotated[int, msgspec.Meta(ge=0)]
 

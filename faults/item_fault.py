@@ -1,10 +1,10 @@
-"""Faults of single items: messages, work requests, completions, hand-offs on their way."""
+"""Faults of single items on their way: messages, work requests, completions, hand-offs, writes."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from faults.fault import Count, Heal, LastingFault, Whole
+from faults.fault import Count, Heal, LastingFault, Point, Whole
 from sim.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class ItemFault(LastingFault, frozen=True):
-    """Answers when the fabric, the network or the router asks what becomes of an item.
+    """Answers when the fabric, the network, the router or a device asks what becomes of an item.
 
     From the strike on it lets ``skip`` items of its target go by and then decides on ``count``
     of them, or on all. A trigger that waits for a request makes that request the target.
@@ -22,7 +22,7 @@ class ItemFault(LastingFault, frozen=True):
     count: Count | None = 1
 
     takes: ClassVar[tuple[str, ...]] = ("node", "peer", "request")
-    point: ClassVar[Literal["fabric", "network", "router"]] = "fabric"
+    point: ClassVar[Point] = "fabric"
     items: ClassVar[tuple[type, ...]] = ()
     at_once: ClassVar[bool] = True
 

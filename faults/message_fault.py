@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
+from faults.fault import Point
 from faults.item_fault import ItemFault
 from sim.network import MessageInFlight
 
@@ -17,7 +18,7 @@ class MessageFault(ItemFault, frozen=True):
 
     port: Port | None = None
 
-    point: ClassVar[Literal["fabric", "network", "router"]] = "network"
+    point: ClassVar[Point] = "network"
     items: ClassVar[tuple[type, ...]] = (MessageInFlight,)
 
     def concerns(self, item: Any) -> bool:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from faults.fault import CannotStrike, Fault
+from faults.fault import CannotStrike, Fault, Point
+from sim.engine.device_writes import DeviceWrite
 from sim.fabric.nic import Nic
 from sim.fabric.verdicts import RegistrationItem
 from sim.network import MessageInFlight
+from sim.request_ids import logical_id
 from sim.router.ongoing import HandOff
 from sim.verdict import VerdictChain
 
@@ -87,12 +89,13 @@ class Scene:
         devices = self.world.fabric.devices
         return list(dict.fromkeys(d.nic for d in devices if d.process.node is engine.node))
 
-    def verdicts(self, point: Literal["fabric", "network", "router"]) -> VerdictChain:
+    def verdicts(self, point: Point) -> VerdictChain:
         """Where items of this part of the world are judged."""
         chains = {
             "fabric": self.world.fabric.verdicts,
             "network": self.world.network.verdicts,
             "router": self.bed.router.verdicts,
+            "device": self.world.device_verdicts,
         }
         return chains[point]
 
@@ -122,6 +125,8 @@ class Scene:
         """The requests that an item is about; of a handshake, all that wait for it."""
         if isinstance(item, HandOff):
             return [item.request_id]
+        if isinstance(item, DeviceWrite):
+            return list(dict.fromkeys(map(logical_id, item.legs)))
         if hasattr(item, "chain"):
             return list(self.lifecycle.requests_of(item.chain))
         if isinstance(item, MessageInFlight):
@@ -136,6 +141,8 @@ class Scene:
             return item.source_node.name, item.target_node.name
         if isinstance(item, RegistrationItem):
             return item.node, None
+        if isinstance(item, DeviceWrite):
+            return self._machine(item.engine), None
         if isinstance(item, HandOff):
             return self._machine(item.producer.name), None
         return item.pair.initiator_node, item.pair.target_node

@@ -37,6 +37,7 @@ from sim.network import Network
 from sim.probes import Probes
 from sim.reference.back_door import BackDoor
 from sim.units import US
+from sim.verdict import VerdictChain
 from sim.workload.tokens import DEFAULT_VOCAB_SIZE
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class World:
         self.fabric.on_post(self.probes.transfer_posted)
         self.fabric.on_end(self.probes.transfer_ended)
         self.hand_offs = HandOffs()
+        self.device_verdicts = VerdictChain()
+        """Rules about ``DeviceWrite`` (sim.engine.device_writes)."""
         self.nodes: dict[str, Node] = {}
         self._globals = SharedGlobals()
         self._guests: list[GuestProcess] = []

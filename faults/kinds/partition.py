@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from faults.fault import Count, Heal, LastingFault
+from faults.fault import Count, Heal, LastingFault, Point
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import ControlItem
@@ -66,7 +66,7 @@ class NeverAnswers(ItemFault, frozen=True, tag="never-answers"):
     for_s: float | None = 5.0
     count: Count | None = None
 
-    point: ClassVar[Literal["fabric", "network", "router"]] = "network"
+    point: ClassVar[Point] = "network"
     items: ClassVar[tuple[type, ...]] = (MessageInFlight,)
     takes: ClassVar[tuple[str, ...]] = ("node", "peer")
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
+from faults.fault import Point
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.lifecycle import Phase
@@ -18,7 +19,7 @@ class RouterHold(ItemFault, frozen=True, tag="router-hold"):
 
     seconds: Seconds = 65.0
 
-    point: ClassVar[Literal["fabric", "network", "router"]] = "router"
+    point: ClassVar[Point] = "router"
     items: ClassVar[tuple[type, ...]] = (HandOff,)
     takes: ClassVar[tuple[str, ...]] = ("node", "request")
     possible: ClassVar[tuple[Phase, ...]] = ("queued_at_p", "handoff")
@@ -33,7 +34,7 @@ class HandOffLost(ItemFault, frozen=True, tag="hand-off-lost"):
     No engine is told, so the producer has to find out by itself that nobody will come.
     """
 
-    point: ClassVar[Literal["fabric", "network", "router"]] = "router"
+    point: ClassVar[Point] = "router"
     items: ClassVar[tuple[type, ...]] = (HandOff,)
     takes: ClassVar[tuple[str, ...]] = ("node", "request")
     possible: ClassVar[tuple[Phase, ...]] = ("queued_at_p", "handoff")

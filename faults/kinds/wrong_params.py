@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
+from faults.fault import Point
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.lifecycle import Phase
@@ -24,7 +25,7 @@ class WrongParams(ItemFault, frozen=True, tag="wrong-params"):
 
     wrong: Wrong = "missing-key"
 
-    point: ClassVar[Literal["fabric", "network", "router"]] = "router"
+    point: ClassVar[Point] = "router"
     items: ClassVar[tuple[type, ...]] = (HandOff,)
     takes: ClassVar[tuple[str, ...]] = ("node", "request")
     possible: ClassVar[tuple[Phase, ...]] = ("queued_at_p", "handoff")

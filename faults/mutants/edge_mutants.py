@@ -13,6 +13,19 @@ _SYNC = {
 
 EDGE_MUTANTS = (
     Mutant(
+        name="device-not-awaited",
+        breaks="A hand-off does not wait for what the device writes after sampling.",
+        module="connector.hybrid",
+        qualname="HybridReadConnector.wait_for_save",
+        right="if self._orders().settles and self._writes_after_sampling:",
+        wrong="if False:",
+        models=("deepseek-mla",),
+        settings={
+            "speculation": "{method: mtp, num_speculative_tokens: 1}",
+            "draft_us": "20000",
+        },
+    ),
+    Mutant(
         name="failed-taken-for-done",
         breaks="A failed read counts as done.",
         module="connector.transport",

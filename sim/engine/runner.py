@@ -41,6 +41,7 @@ from sim.model.token_stream import TokenStream
 from sim.request_ids import leg_of
 
 GateOfPass = Callable[[int], Gate | None]
+DelayOfWrite = Callable[[str, Batch], int]
 OnConnectorOutput = Callable[[KVConnectorOutput | None], None]
 
 
@@ -98,6 +99,7 @@ class ModelRunner:
         times: StepTimes,
         gate_of_pass: GateOfPass,
         peers: HostGroup | None,
+        delay_ns: DelayOfWrite,
         on_connector_output: OnConnectorOutput,
         on_new_stream: Callable[[str, TokenStream], None],
         on_prompt: Callable[[str, int, int], None],
@@ -111,6 +113,7 @@ class ModelRunner:
         self.times = times
         self._gate_of_pass = gate_of_pass
         self._peers = peers
+        self._delay_ns = delay_ns
         self._on_connector_output = on_connector_output
         self._on_new_stream = on_new_stream
         self._on_prompt = on_prompt
@@ -311,7 +314,7 @@ class ModelRunner:
         if self.model.state_groups:
             self.stream.enqueue(
                 "state copies",
-                self.times.zero_ns(len(batch.chunks)),
+                self.times.zero_ns(len(batch.chunks)) + self._delay_ns("state copies", batch),
                 at_end=lambda: self.model.keep_states(batch),
             )
 
@@ -354,7 +357,7 @@ class ModelRunner:
         def launch() -> None:
             self.stream.enqueue(
                 "drafter",
-                self.times.draft_ns(passes),
+                self.times.draft_ns(passes) + self._delay_ns("drafter", batch),
                 at_start=lambda: self.model.read_for_drafts(drafting),
                 at_end=lambda: self.model.propose(drafting, num_drafts),
                 gate=gate,

@@ -22,7 +22,9 @@ from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.worker.worker_base import CompilationTimes
 
 from sim.device import Stream
+from sim.engine.batch import Batch
 from sim.engine.device_tensor import DeviceTensor
+from sim.engine.device_writes import DeviceWrite, delay_ns
 from sim.engine.forward import SyntheticModel
 from sim.engine.forward_context import ForwardContexts
 from sim.engine.hooks import make_hooks
@@ -104,10 +106,17 @@ class Worker:
             self.engine.options.step_times,
             self.engine.gate_of_pass,
             self.engine.peers_of_rank(self.rank),
+            self._delay_ns,
             partial(self.engine.connector_reported, self.rank),
             self.engine.scheduled,
             self.engine.world.hand_offs.scheduled,
         )
+
+    def _delay_ns(self, operation: str, batch: Batch) -> int:
+        """How much longer than usual the device takes for what it writes after sampling."""
+        legs = tuple(chunk.state.request_id for chunk in batch.chunks)
+        write = DeviceWrite(self.engine.name, self.rank, operation, legs)
+        return delay_ns(self.engine.world.device_verdicts, write)
 
     def _connector_wrote(self, addresses: Any) -> None:
         """The connector changed a cache tensor itself."""

@@ -46,6 +46,12 @@ NEEDS = {
     "small-pool": "node=d0,phase=queued_at_d,for_s=1",
     "wall-clock-jump": "node=p0,phase=prefill",
 }
+# What the scenario of a kind needs, as of --set.
+SPECULATING = {
+    "model": "deepseek-mla",
+    "speculation": "{method: mtp, num_speculative_tokens: 1}",
+}
+SETTINGS = {"late-device-writes": SPECULATING}
 
 
 def faulted(*faults: str, scenario: Scenario = SMALL) -> FaultedRun:
@@ -60,12 +66,13 @@ def records(result: FaultedRun, kind: str) -> list[dict[str, Any]]:
 def test_every_kind_strikes_and_its_run_replays(kind: str) -> None:
     """It is recorded, healed at the end if it lasts, and the same events come again."""
     fault = f"{kind}:{NEEDS.get(kind, '')}"
-    first = faulted(fault)
+    scenario = with_settings(SMALL, SETTINGS.get(kind, {}))
+    first = faulted(fault, scenario=scenario)
     assert [(f.kind, f.strikes, f.missed) for f in first.faults] == [(kind, 1, [])]
     assert len(records(first, "fault-struck")) == 1
     assert len(records(first, "fault-hit")) == first.faults[0].hits > 0
     assert sum(first.coverage[kind].values()) > 0
-    again = faulted(fault)
+    again = faulted(fault, scenario=scenario)
     assert again.result.outcome.event_hash == first.result.outcome.event_hash
 
 
