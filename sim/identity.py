@@ -14,7 +14,7 @@ _LIBRARIES = ("vllm", "torch", "numpy", "simpy", "greenlet", "msgspec", "pyzmq")
 @cache
 def versions() -> dict[str, str]:
     """Versions by name; ``faultlab`` is a hash over the simulator's own source files."""
-    found = {"python": platform.python_version(), "faultlab": _source_digest()}
+    found = {"python": platform.python_version(), "faultlab": source_digest(Path(__file__).parent)}
     for name in _LIBRARIES:
         try:
             found[name] = version(name)
@@ -33,8 +33,8 @@ def differences(recorded: dict[str, str]) -> list[str]:
     ]
 
 
-def _source_digest() -> str:
-    root = Path(__file__).parent
+def source_digest(root: Path) -> str:
+    """Hash of the Python files below ``root``, and of their names."""
     total = hashlib.blake2b(digest_size=8)
     for path in sorted(root.rglob("*.py")):
         total.update(path.relative_to(root).as_posix().encode())

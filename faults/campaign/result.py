@@ -67,9 +67,14 @@ def failures_of(violations: Iterable[Violation]) -> list[Failure]:
 
 
 def summarize(
-    results: Sequence[SeedResult], known: Sequence[str], *, wall_s: float, interrupted: bool
+    results: Sequence[SeedResult],
+    known: Sequence[str],
+    *,
+    seeds: range,
+    wall_s: float,
+    interrupted: bool,
 ) -> dict[str, Any]:
-    """The JSON document of a campaign."""
+    """The JSON document of a campaign that was to run ``seeds``."""
     ordered = sorted(results, key=lambda result: result.seed)
     counts = {status: sum(r.status == status for r in ordered) for status in STATUSES}
     every_kind = Coverage().table(name for name, kind in KINDS.items() if kind.possible)
@@ -93,6 +98,7 @@ def summarize(
         "wall_s": wall_s,
         "runs_per_s": len(ordered) / wall_s if wall_s else 0.0,
         "interrupted": interrupted,
+        "not_run": len(set(seeds) - {result.seed for result in ordered}),
     }
 
 

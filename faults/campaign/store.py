@@ -1,4 +1,4 @@
-"""The directory of a campaign: its options, one line for each seed, and what to look at.
+"""The directory of a campaign: its plan, one line for each seed, and what to look at.
 
 ``results.jsonl`` grows as results come, so a campaign that was interrupted can go on where it
 stopped, and is legible at any time.
@@ -10,21 +10,22 @@ from pathlib import Path
 
 import msgspec
 
+from faults.campaign.plan import Plan
 from faults.campaign.result import SeedResult
-from faults.campaign.swarm import SwarmOptions
 from sim.errors import UsageError
 
-OPTIONS_FILE, RESULTS_FILE, FAILURES = "campaign.json", "results.jsonl", "failures"
+PLAN_FILE, RESULTS_FILE, FAILURES = "campaign.json", "results.jsonl", "failures"
 
 
 class Store:
     """Results in ``directory``, or nowhere but in memory when there is none."""
 
-    def __init__(self, directory: Path | None, options: SwarmOptions, *, resume: bool) -> None:
+    def __init__(self, directory: Path | None, plan: Plan, *, resume: bool = False) -> None:
         self.directory = directory
+        self.plan = plan
         self.results: list[SeedResult] = []
         if directory is not None:
-            self._open(directory, options, resume=resume)
+            self._open(directory, resume=resume)
 
     @property
     def failures(self) -> str | None:
@@ -42,10 +43,10 @@ class Store:
         """The seeds that have a result. One whose process died is tried again on resuming."""
         return {result.seed for result in self.results if result.status != "error"}
 
-    def _open(self, directory: Path, options: SwarmOptions, *, resume: bool) -> None:
-        path = directory / OPTIONS_FILE
+    def _open(self, directory: Path, *, resume: bool) -> None:
+        path = directory / PLAN_FILE
         if resume:
-            self.results = _read(directory, options)
+            self.results = self._continued(directory)
             self._rewrite(directory)
             return
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -55,9 +56,19 @@ class Store:
             )
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(options), indent=2) + b"\n")
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(self.plan), indent=2) + b"\n")
         except OSError as error:
             raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
+
+    def _continued(self, directory: Path) -> list[SeedResult]:
+        plan, results = read(directory)
+        if plan != self.plan:
+            differing = plan.differences(self.plan) or [f"shard {plan.shard} and {self.plan.shard}"]
+            raise UsageError(
+                f"{directory}: another campaign is in it ({'; '.join(differing)}, here); give the "
+                "same options, or another --out"
+            )
+        return results
 
     def _rewrite(self, directory: Path) -> None:
         """Without results that are tried again, and without a line that was cut off."""
@@ -67,20 +78,18 @@ class Store:
         (directory / RESULTS_FILE).write_bytes(lines)
 
 
-def _read(directory: Path, options: SwarmOptions) -> list[SeedResult]:
-    path = directory / OPTIONS_FILE
+def read(directory: Path) -> tuple[Plan, list[SeedResult]]:
+    """What a campaign has left in ``directory``; UsageError if there is none."""
+    path = directory / PLAN_FILE
     try:
-        then = msgspec.json.decode(path.read_bytes(), type=SwarmOptions)
-    except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path}: is no campaign that could go on: {error}") from error
-    if then != options:
-        raise UsageError(
-            f"{path}: that campaign had other options ({_shown(then)}) than this one "
-            f"({_shown(options)}); give the same, or another --out"
-        )
+        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+    except OSError as error:
+        raise UsageError(f"{path}: is no campaign: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path}: is no campaign: {error}") from error
     results = directory / RESULTS_FILE
     lines = results.read_bytes().splitlines() if results.exists() else []
-    return [result for line in lines if (result := _decoded(line)) is not None]
+    return plan, [result for line in lines if (result := _decoded(line)) is not None]
 
 
 def _decoded(line: bytes) -> SeedResult | None:
@@ -88,7 +97,3 @@ def _decoded(line: bytes) -> SeedResult | None:
         return msgspec.json.decode(line, type=SeedResult)
     except msgspec.DecodeError:  # the campaign was ended while it wrote this line
         return None
-
-
-def _shown(options: SwarmOptions) -> str:
-    return msgspec.json.encode(options).decode()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -17,15 +16,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from faults.campaign.campaign import Campaign, OnResult
 from faults.campaign.junit import write_junit
-from faults.campaign.known import load_known
+from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
 from faults.campaign.result import SeedResult
-from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
+from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard
 from faults.campaign.store import Store
 from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of
+from faults.cli.campaign_summary import Junit, Known, excused_groups, exit_code, render
 from faults.cli.options import setting_pairs
-from faults.cli.outcome import ExitCode, JsonFlag, Outcome
-from faults.cli.run_summary import print_plain
+from faults.cli.outcome import JsonFlag, Outcome
 
 Seeds = Annotated[str, typer.Option(metavar="N|A:B", help="The first N seeds, or A up to B.")]
 Model = Annotated[
@@ -46,10 +45,6 @@ Shard = Annotated[str | None, typer.Option(metavar="I/N", help="Only part I of N
 SeedLimit = Annotated[
     float, typer.Option(min=1, metavar="SECONDS", help="A run that takes longer has hung.")
 ]
-Known = Annotated[
-    Path | None, typer.Option(help="Groups that are known defects (group, owner, link, expires).")
-]
-Junit = Annotated[Path | None, typer.Option(help="Write JUnit XML here.")]
 Out = Annotated[Path | None, typer.Option(help="Keep results and failing runs here.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the campaign in --out.")]
 
@@ -83,7 +78,6 @@ def command(
     Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage; 3: the
     testbed failed, or a worker died or hung, in some run.
     """
-    chosen = share(parse_seeds(seeds), parse_shard(shard))
     budget_s = None if budget is None else parse_duration(budget)
     options = SwarmOptions(
         connector=connector,
@@ -92,28 +86,16 @@ def command(
     )
     for number in range(len(options.models)):  # refuse bad names before anything is started
         scenario_of(number, options)
-    excused = _excused(known)
-    campaign = Campaign(options, Store(out, options, resume=resume), excused)
+    plan = plan_here(options, parse_seeds(seeds), parse_shard(shard))
+    excused = excused_groups(known)
+    campaign = Campaign(Store(out, plan, resume=resume), excused)
     pool = Pool(jobs or os.cpu_count() or 1, seed_limit)
-    with _progress(len(chosen)) as on_result:
-        campaign.run(pool, chosen, budget_s, on_result)
+    with _progress(len(plan.seeds)) as on_result:
+        campaign.run(pool, budget_s, on_result)
     if junit is not None:
         write_junit(junit, campaign.store.results, excused)
     document = campaign.document()
-    return Outcome(document, partial(_render, document), _exit_code(document))
-
-
-def _excused(path: Path | None) -> list[str]:
-    if path is None:
-        return []
-    today = datetime.date.today()
-    return [defect.group for defect in load_known(path) if defect.excuses_on(today)]
-
-
-def _exit_code(document: dict[str, Any]) -> int:
-    if document["new_groups"]:
-        return ExitCode.VIOLATION
-    return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
+    return Outcome(document, partial(render, document), exit_code(document))
 
 
 @contextmanager
@@ -137,36 +119,3 @@ def _progress(total: int) -> Iterator[OnResult]:
             progress.update(bar, advance=1, failed=failed)
 
         yield on_result
-
-
-def _render(document: dict[str, Any], console: Console) -> None:
-    print_plain(
-        console,
-        f"{document['runs']} runs in {document['wall_s']:.1f} s: {document['passed']} passed, "
-        f"{document['failed']} failed, {document['refused']} refused to start, "
-        f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
-    )
-    if document["not_run"]:
-        why = "it was interrupted" if document["interrupted"] else "the time of --budget was over"
-        print_plain(console, f"{document['not_run']} seeds were not run: {why}")
-    for error in document["error_seeds"]:
-        print_plain(console, f"error in seed {error['seed']}: {error['detail']}")
-    for group in document["groups"]:
-        known = ", known" if group["known"] else ""
-        runs = "1 run" if group["seeds"] == 1 else f"{group['seeds']} runs"
-        console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
-        print_plain(console, f"  {group['detail']}")
-        where = "" if group["artifact"] is None else f", faultlab replay {group['artifact']}"
-        print_plain(console, f"  smallest seed {group['smallest_seed']}{where}")
-    _render_coverage(document, console)
-
-
-def _render_coverage(document: dict[str, Any], console: Console) -> None:
-    coverage = document["fault_coverage"]
-    cells = sum(len(row) for row in coverage.values())
-    if cells:
-        print_plain(
-            console,
-            f"\ncoverage: {cells - len(document['holes'])} of {cells} possible pairs of fault and "
-            "phase were hit (--json has the table, and the holes)",
-        )

@@ -1,10 +1,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from faults.campaign.campaign import Campaign
+from faults.campaign.merge import merge
+from faults.campaign.plan import Plan, Shard, plan_here
+from faults.campaign.pool import MakeJob
+from faults.campaign.result import SeedResult, summarize
+from faults.campaign.store import Store
 from faults.campaign.swarm import SwarmOptions
 from faults.campaign.worker import Job, run_job
 from faults.cli import dispatch
@@ -27,6 +35,41 @@ def test_a_campaign_of_a_correct_connector_is_clean(
     lines = (out / "results.jsonl").read_text().splitlines()
     of_workers = {r["seed"]: r["event_hash"] for r in map(json.loads, lines)}
     assert of_workers[3] == run_job(Job(3, REFERENCE)).event_hash
+
+
+class PoolOfNone:
+    """Runs seeds in this process."""
+
+    def run(self, seeds: Iterator[int], make_job: MakeJob) -> Generator[SeedResult, None, None]:
+        yield from (run_job(make_job(seed)) for seed in seeds)
+
+
+def test_two_shards_merged_are_the_whole_campaign(tmp_path: Path) -> None:
+    """All but the times, from real runs, with failures in them."""
+    options = SwarmOptions(
+        models=("llama",),
+        quiet_phase_s=2.0,
+        settings={"workload.requests": "3", "extra_config.transfer_timeout": "1"},
+    )
+
+    def run(name: str, shard: Shard) -> Store:
+        store = Store(tmp_path / name, plan_here(options, range(10, 14), shard))
+        Campaign(store).run(PoolOfNone(), None, lambda result: None)  # type: ignore[arg-type]
+        return store
+
+    def summary(plan: Plan, results: list[SeedResult]) -> dict[str, Any]:
+        document = summarize(results, [], seeds=plan.seeds, wall_s=1.0, interrupted=False)
+        for group in document["groups"]:
+            assert Path(group.pop("artifact")).is_dir()
+        return document
+
+    whole = run("whole", (1, 1))
+    for part in (1, 2):
+        run(f"part-{part}", (part, 2))
+    merged = summary(*merge([tmp_path / "part-1", tmp_path / "part-2"]))
+    assert merged == summary(whole.plan, whole.results)
+    assert (merged["runs"], merged["errors"]) == (4, 0)
+    assert merged["groups"]
 
 
 def test_a_failing_seed_is_a_failure_with_an_artifact(tmp_path: Path) -> None:

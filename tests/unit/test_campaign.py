@@ -11,6 +11,7 @@ import pytest
 from faults.campaign.campaign import Campaign
 from faults.campaign.junit import write_junit
 from faults.campaign.known import load_known
+from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
 from faults.campaign.result import Failure, SeedResult, group_of, summarize
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
@@ -24,6 +25,7 @@ from sim.kernel import Seed
 from sim.oracles import Violation
 
 OPTIONS = SwarmOptions()
+PLAN = plan_here(OPTIONS, range(5), (1, 1))
 
 
 # ------------------------------------------------------------------- the swarm
@@ -142,7 +144,9 @@ def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> No
         SeedResult(seed=2, status="refused", detail="no"),
         SeedResult(seed=3, status="error", detail="died"),
     ]
-    document = summarize(results, ["leak/producer"], wall_s=10.0, interrupted=False)
+    document = summarize(
+        results, ["leak/producer"], seeds=range(12), wall_s=10.0, interrupted=False
+    )
     counts = [document[key] for key in ("runs", "passed", "failed", "refused", "errors")]
     assert counts == [5, 1, 2, 1, 1]
     assert document["failing_seeds"] == [4, 9]
@@ -154,7 +158,7 @@ def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> No
     assert document["new_groups"] == [liveness["group"]]
     assert document["fault_coverage"]["abort"]["decode"] == 2
     assert ["abort", "prefill"] in document["holes"]
-    assert document["runs_per_s"] == 0.5
+    assert (document["runs_per_s"], document["not_run"]) == (0.5, 7)
 
 
 # --------------------------------------------------------------------- workers
@@ -221,8 +225,8 @@ class FakePool:
 
 
 def campaign(directory: Path, pool: FakePool, *, resume: bool = False) -> Campaign:
-    made = Campaign(OPTIONS, Store(directory, OPTIONS, resume=resume), [])
-    made.run(pool, range(5), None, lambda result: None)  # type: ignore[arg-type]
+    made = Campaign(Store(directory, PLAN, resume=resume))
+    made.run(pool, None, lambda result: None)  # type: ignore[arg-type]
     return made
 
 
@@ -245,12 +249,14 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     """Nothing is overwritten, and another campaign's results are not mixed in."""
     campaign(tmp_path / "c", FakePool())
     with pytest.raises(UsageError, match="add --resume"):
-        Store(tmp_path / "c", OPTIONS, resume=False)
-    other = msgspec.structs.replace(OPTIONS, connector="reference")
-    with pytest.raises(UsageError, match="had other options"):
-        Store(tmp_path / "c", other, resume=True)
-    with pytest.raises(UsageError, match="is no campaign that could go on"):
-        Store(tmp_path / "nothing", OPTIONS, resume=True)
+        Store(tmp_path / "c", PLAN)
+    options = msgspec.structs.replace(OPTIONS, connector="reference")
+    for change, said in (({"options": options}, "reference"), ({"end": 6}, "end 5 and 6")):
+        other = msgspec.structs.replace(PLAN, **change)
+        with pytest.raises(UsageError, match=rf"another campaign .*{said}.*another --out"):
+            Store(tmp_path / "c", other, resume=True)
+    with pytest.raises(UsageError, match="is no campaign"):
+        Store(tmp_path / "nothing", PLAN, resume=True)
 
 
 def test_known_defects_excuse_until_their_day(tmp_path: Path) -> None:

@@ -1,0 +1,68 @@
+"""What a campaign added up to, for people, and the options that excuse and report it."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from faults.campaign.known import load_known
+from faults.cli.outcome import ExitCode
+from faults.cli.run_summary import print_plain
+
+Known = Annotated[
+    Path | None, typer.Option(help="Groups that are known defects (group, owner, link, expires).")
+]
+Junit = Annotated[Path | None, typer.Option(help="Write JUnit XML here.")]
+
+
+def excused_groups(path: Path | None) -> list[str]:
+    """The groups that the file of --known excuses today."""
+    if path is None:
+        return []
+    today = datetime.date.today()
+    return [defect.group for defect in load_known(path) if defect.excuses_on(today)]
+
+
+def exit_code(document: dict[str, Any]) -> int:
+    """Of what failed, only new groups count; then whether the testbed did."""
+    if document["new_groups"]:
+        return ExitCode.VIOLATION
+    return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
+
+
+def render(document: dict[str, Any], console: Console) -> None:
+    """For people."""
+    print_plain(
+        console,
+        f"{document['runs']} runs in {document['wall_s']:.1f} s: {document['passed']} passed, "
+        f"{document['failed']} failed, {document['refused']} refused to start, "
+        f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
+    )
+    if document["not_run"]:
+        why = "it was interrupted" if document["interrupted"] else "the time of --budget was over"
+        print_plain(console, f"{document['not_run']} seeds were not run: {why}")
+    for error in document["error_seeds"]:
+        print_plain(console, f"error in seed {error['seed']}: {error['detail']}")
+    for group in document["groups"]:
+        known = ", known" if group["known"] else ""
+        runs = "1 run" if group["seeds"] == 1 else f"{group['seeds']} runs"
+        console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
+        print_plain(console, f"  {group['detail']}")
+        where = "" if group["artifact"] is None else f", faultlab replay {group['artifact']}"
+        print_plain(console, f"  smallest seed {group['smallest_seed']}{where}")
+    _render_coverage(document, console)
+
+
+def _render_coverage(document: dict[str, Any], console: Console) -> None:
+    coverage = document["fault_coverage"]
+    cells = sum(len(row) for row in coverage.values())
+    if cells:
+        print_plain(
+            console,
+            f"\ncoverage: {cells - len(document['holes'])} of {cells} possible pairs of fault and "
+            "phase were hit (--json has the table, and the holes)",
+        )

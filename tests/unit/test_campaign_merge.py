@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from faults.campaign.merge import merge
+from faults.campaign.plan import Plan, plan_here
+from faults.campaign.result import Failure, SeedResult, summarize
+from faults.campaign.store import FAILURES, Store
+from faults.campaign.swarm import SwarmOptions
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+from sim.errors import UsageError
+
+SEEDS = range(3, 14)
+WHOLE = plan_here(SwarmOptions(), SEEDS, (1, 1))
+
+
+def result_of(seed: int) -> SeedResult:
+    """Different in every part that a summary adds up."""
+    if seed % 4 == 0:
+        failure = Failure(f"leak/{seed % 3}", "leak", f"words of {seed}")
+        return SeedResult(seed=seed, status="failed", failures=[failure], wall_s=1.0)
+    status = "error" if seed == 7 else "passed"
+    table = {"abort": {"decode": seed}}
+    return SeedResult(seed=seed, status=status, coverage=table, detail="died", wall_s=0.5)
+
+
+def shard(directory: Path, part: int, parts: int = 3, **changes: Any) -> Path:
+    plan = msgspec.structs.replace(WHOLE, shard=(part, parts), **changes)
+    store = Store(directory, plan)
+    for seed in plan.seeds:
+        store.add(result_of(seed))
+    return directory
+
+
+def shards(tmp_path: Path) -> list[Path]:
+    return [shard(tmp_path / f"shard-{part}", part) for part in (2, 3, 1)]
+
+
+def summary(plan: Plan, results: list[SeedResult]) -> dict[str, Any]:
+    return summarize(results, [], seeds=plan.seeds, wall_s=1.0, interrupted=False)
+
+
+def test_shards_add_up_to_the_campaign_that_was_not_divided(tmp_path: Path) -> None:
+    """In whatever order they are given."""
+    whole = summary(WHOLE, [result_of(seed) for seed in SEEDS])
+    assert summary(*merge(shards(tmp_path))) == whole
+    assert whole["not_run"] == 0
+
+
+def test_a_seed_that_no_shard_has_run_is_counted(tmp_path: Path) -> None:
+    """As in a campaign that was interrupted."""
+    directories = shards(tmp_path)
+    lines = (directories[0] / "results.jsonl").read_text().splitlines(keepends=True)
+    (directories[0] / "results.jsonl").write_text("".join(lines[1:]))
+    assert summary(*merge(directories))["not_run"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"options": SwarmOptions(connector="reference")}, '"moriio".*"reference"'),
+        ({"first": 2}, "first 3 and 2"),
+        ({"versions": {"python": "3.10"}}, 'versions .*"3.10"'),
+    ],
+)
+def test_shards_of_another_campaign_are_refused(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    """Both directories are named, and what differs."""
+    one, other = shard(tmp_path / "a", 1, 2), shard(tmp_path / "b", 2, 2, **change)
+    with pytest.raises(UsageError, match=f"a and .*b are not shards of one campaign: .*{said}"):
+        merge([one, other])
+
+
+def test_shards_that_are_not_all_there_or_are_there_twice_are_refused(tmp_path: Path) -> None:
+    """A campaign that lost a third must not look like a whole one."""
+    directories = shards(tmp_path)
+    with pytest.raises(UsageError, match="shard 1/3 is missing"):
+        merge(directories[:2])
+    with pytest.raises(UsageError, match=r"again: is shard 2/3, and so is .*shard-2"):
+        merge([*directories, shard(tmp_path / "again", 2)])
+    with pytest.raises(UsageError, match="shard 2/3 and 1/4"):
+        merge([directories[0], shard(tmp_path / "quarter", 1, 4)])
+    with pytest.raises(UsageError, match="is no campaign"):
+        merge([tmp_path])
+    Store(tmp_path / "foreign", WHOLE).add(SeedResult(seed=99, status="passed"))
+    with pytest.raises(UsageError, match="seed 99 is not one of shard 1/1"):
+        merge([tmp_path / "foreign"])
+
+
+def test_the_command_writes_one_campaign_with_its_artifacts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever the shards' directories were when they ran; the result can be merged again."""
+    one, other = shard(tmp_path / "a", 1, 2), tmp_path / "b"
+    plan = msgspec.structs.replace(WHOLE, shard=(2, 2))
+    store = Store(other, plan)
+    failed = msgspec.structs.replace(result_of(4), artifact=f"elsewhere/{FAILURES}/seed-4")
+    store.add(failed)
+    (other / FAILURES / "seed-4").mkdir(parents=True)
+    (other / FAILURES / "seed-4" / "artifact.json").write_text("{}")
+    out = tmp_path / "all"
+    code = dispatch.run(["merge", str(one), str(other), "--out", str(out), "--json"])
+    document = json.loads(capsys.readouterr().out)
+    assert code == ExitCode.VIOLATION
+    group = next(g for g in document["groups"] if g["smallest_seed"] == 4)
+    assert group["artifact"] == str(other / FAILURES / "seed-4")
+    assert (out / FAILURES / "seed-4" / "artifact.json").read_text() == "{}"
+    whole, results = merge([out])
+    assert (whole, len(results)) == (WHOLE, document["runs"])
+    assert dispatch.run(["merge", str(one)]) == ExitCode.BAD_USAGE
