@@ -1,17 +1,22 @@
-"""A mori.io engine with this rank's memory registered; replaced when its connections break."""
+"""mori.io engines with this rank's memory registered: the one that reads go through, and those
+that are given up because reads through them failed or did not end.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
 from connector.core.config import Settings
+from connector.counters import Counters
+from connector.logs import log
 from connector.memory import CacheMemory
 from connector.transport import Transport
 from connector.wire import MemoryDescriptors
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Endpoint:
     """One engine and what is registered with it.
 
@@ -27,6 +32,63 @@ class Endpoint:
     transport: Transport
     local: dict[str, tuple[Any, int]]
     descriptors: MemoryDescriptors
+    is_quiet: bool = False
+    """Whether no read through it can land any more."""
+
+    def close(self) -> None:
+        """Destroy its queue pairs. Statuses of reads that were under way stay as they are."""
+        self.is_quiet = self.transport.close()
+
+
+class Endpoints:
+    """A consumer rank's endpoints. Used by the loader's thread alone.
+
+    Peers share one engine, because each keeps a core busy. A read that fails or does not end says
+    that some queue pair is of no use any more, which the library never repairs; what is more,
+    its bytes may still land. So the whole engine is given up: new loads go through a new one, and
+    the old one is closed when the other reads through it have ended.
+
+    Args:
+        make: a new endpoint.
+        counters: of this rank.
+        rank: of tensor parallelism.
+
+    Raises:
+        TransportError: the memory cannot be registered.
+    """
+
+    def __init__(self, make: Callable[[], Endpoint], counters: Counters, rank: int) -> None:
+        self._make = make
+        self._counters = counters
+        self._current: Endpoint | None = make()
+        self._retired: list[Endpoint] = []
+        self._log = log.bind(role="consumer", half="worker", rank=rank)
+
+    def current(self) -> Endpoint:
+        """The one for new reads.
+
+        Raises:
+            TransportError: there is none, and the memory cannot be registered with a new one.
+        """
+        if self._current is None:
+            self._current = self._make()
+        return self._current
+
+    def retire(self, endpoint: Endpoint, *, peer: str, reason: str) -> None:
+        """Use an endpoint for no new read."""
+        if endpoint is not self._current:
+            return
+        self._current = None
+        self._retired.append(endpoint)
+        self._counters.add("renewed_connections")
+        self._log.warning("connections-renewed", peer=peer, reason=reason)
+
+    def close_retired(self, in_use: Container[Endpoint | None]) -> None:
+        """Close those that are retired and not in use."""
+        for endpoint in self._retired:
+            if endpoint not in in_use:
+                endpoint.close()
+        self._retired = [endpoint for endpoint in self._retired if endpoint in in_use]
 
 
 def open_endpoint(host_ip: str, name: str, settings: Settings, memory: CacheMemory) -> Endpoint:

@@ -13,14 +13,20 @@ from typing import Any
 from connector.core.errors import ConnectorError
 from connector.core.load import LOAD, LoadAction, LoadEvent, LoadState
 from connector.counters import Counters
-from connector.endpoint import Endpoint
+from connector.endpoint import Endpoint, Endpoints
 from connector.load_results import LoadResults
 from connector.logs import log, recent
 from connector.metadata import LoadOrder, ReleaseOrder
 from connector.peer import Batch, Peer
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
-from connector.transport import ReadState, describe_failure, is_queue_full, state_of
+from connector.transport import (
+    ReadState,
+    TransportError,
+    describe_failure,
+    is_queue_full,
+    state_of,
+)
 
 _FIRST_BACKOFF_S = 0.001
 _LONGEST_BACKOFF_S = 0.05
@@ -61,12 +67,18 @@ class Load:
     def has_ended(self) -> bool:
         return self.state in LOAD.final
 
+    @property
+    def is_reading(self) -> bool:
+        """Whether its reads are still hoped for."""
+        return self.state is LoadState.READING
+
 
 class LoadSteps:
     """Moves the loads of one rank.
 
     Args:
         peers: to read from.
+        endpoints: to read through.
         releaser: tells producers that we are done.
         results: where loads that have ended are put.
         rank: of tensor parallelism.
@@ -77,6 +89,7 @@ class LoadSteps:
     def __init__(
         self,
         peers: PeerBook,
+        endpoints: Endpoints,
         releaser: Releaser,
         results: LoadResults,
         rank: int,
@@ -84,6 +97,7 @@ class LoadSteps:
         counters: Counters,
     ) -> None:
         self._peers = peers
+        self._endpoints = endpoints
         self._releaser = releaser
         self._results = results
         self._timeouts = timeouts
@@ -92,14 +106,30 @@ class LoadSteps:
         self._log = log.bind(role="consumer", half="worker", rank=rank)
 
     def go_on(self, load: Load, now: float) -> None:
-        """Move a load until nothing more has happened to it."""
-        event = self._event(load, now)
+        """Move a load until nothing more has happened to it.
+
+        Whatever goes wrong with one load fails that load and no other.
+        """
+        try:
+            self._move(load, self._event(load, now), now)
+        except Exception as error:
+            self._log.exception("load-broken", request=load.order.request_id, reason=repr(error))
+            load.reason = repr(error)
+            self._move(load, self._give_up(load, now), now)
+
+    def _move(self, load: Load, event: LoadEvent | None, now: float) -> None:
         while event is not None:
             move = LOAD(load.state, event)
             load.state = move.state
             for action in move.actions:
                 self._do(load, action, now)
             event = None if load.has_ended else self._event(load, now)
+
+    def _give_up(self, load: Load, now: float) -> LoadEvent | None:
+        if load.state is LoadState.READING:
+            return self._break_off(load, LoadEvent.BROKEN, now)
+        known = {LoadState.CONNECTING: LoadEvent.REFUSED, LoadState.CONFIRMING: LoadEvent.TIMED_OUT}
+        return known.get(load.state)
 
     # ------------------------------------------------------ what has happened
 
@@ -110,8 +140,7 @@ class LoadSteps:
             return self._read(load, now)
         if load.state is LoadState.CONFIRMING:
             return self._confirm(load, now)
-        fenced = state_of(load.statuses) is ReadState.IN_FLIGHT and now < load.fence_until
-        return None if fenced else LoadEvent.FENCE_DOWN
+        return None if _may_land(load, now) else LoadEvent.FENCE_DOWN
 
     def _connect(self, load: Load, now: float) -> LoadEvent | None:
         order = load.order
@@ -126,23 +155,30 @@ class LoadSteps:
                 return LoadEvent.CONNECTED
         except (ConnectorError, ValueError) as error:
             load.reason = str(error)
+            if load.peer is not None and isinstance(error, TransportError):
+                load.peer.forget()  # sessions are opened only to who has just answered
             return LoadEvent.REFUSED
         return self._timed_out(load, now, "the peer did not answer the handshake")
 
     def _read(self, load: Load, now: float) -> LoadEvent | None:
         self._post_again(load, now)
         state = state_of(load.statuses)
-        if state is ReadState.IN_FLIGHT or load.next_at:
-            event = self._timed_out(load, now, "reads did not complete")
-            if event is not None:
-                load.fence_until = now + self._timeouts.fence_s
-            return event
         if state is ReadState.DONE:
             return LoadEvent.SUCCEEDED if load.order.hold is not None else LoadEvent.UNCONFIRMED
-        load.reason = describe_failure(load.statuses)
+        if state is ReadState.IN_FLIGHT or load.next_at:
+            event = self._timed_out(load, now, "reads did not complete")
+        else:
+            load.reason = describe_failure(load.statuses)
+            event = LoadEvent.BROKEN
+        return None if event is None else self._break_off(load, event, now)
+
+    def _break_off(self, load: Load, event: LoadEvent, now: float) -> LoadEvent:
+        """Expect nothing more of the reads, and use their queue pairs for no others."""
         assert load.peer is not None
-        self._peers.renew(load.peer, load.endpoint, load.reason)
-        return LoadEvent.BROKEN
+        assert load.endpoint is not None
+        load.fence_until = now + self._timeouts.fence_s
+        self._endpoints.retire(load.endpoint, peer=load.peer.name, reason=load.reason)
+        return event
 
     def _confirm(self, load: Load, now: float) -> LoadEvent | None:
         assert load.peer is not None
@@ -165,7 +201,8 @@ class LoadSteps:
     def _do(self, load: Load, action: LoadAction, now: float) -> None:
         order = load.order
         if action is LoadAction.POST_READS:
-            load.statuses = [_post(load, batch) for batch in load.batches]
+            for batch in load.batches:
+                load.statuses.append(_post(load, batch))
         elif action is LoadAction.ASK:
             self._questions += 1
             load.question = self._questions
@@ -208,6 +245,18 @@ class LoadSteps:
             before = recent(request=order.request_id)
             self._log.error("load-failed", **about, peer=peer, reason=load.reason, before=before)
         self._results.add(order.request_id, is_loaded=is_loaded)
+
+
+def _may_land(load: Load, now: float) -> bool:
+    """Whether a read of a load that was given up may still land.
+
+    A failed status does not rule it out: the rest of its work requests may be under way on
+    another queue pair, or have been posted before the library refused the others.
+    """
+    assert load.endpoint is not None
+    if load.endpoint.is_quiet or now >= load.fence_until:
+        return False
+    return state_of(load.statuses) is not ReadState.DONE
 
 
 def _post(load: Load, batch: Batch) -> Any:

@@ -11,6 +11,7 @@ import time
 
 import zmq
 
+from connector.endpoint import Endpoints
 from connector.load_results import LoadResults
 from connector.load_steps import IsReady, Load, LoadSteps
 from connector.metadata import LoadOrder, ReleaseOrder
@@ -28,6 +29,7 @@ class Loader:
     Args:
         steps: moves a load.
         peers: that loads read from.
+        endpoints: that they read through.
         releaser: tells producers that we are done.
         results: where ``steps`` puts loads that have ended.
         transfer_timeout_s: from the order of a load on.
@@ -37,12 +39,14 @@ class Loader:
         self,
         steps: LoadSteps,
         peers: PeerBook,
+        endpoints: Endpoints,
         releaser: Releaser,
         results: LoadResults,
         transfer_timeout_s: float,
     ) -> None:
         self._steps = steps
         self._peers = peers
+        self._endpoints = endpoints
         self._releaser = releaser
         self.results = results
         self._transfer_timeout_s = transfer_timeout_s
@@ -74,6 +78,9 @@ class Loader:
             for load in self._loads:
                 self._steps.go_on(load, now)
             self._loads = [load for load in self._loads if not load.has_ended]
+            self._endpoints.close_retired(
+                {load.endpoint for load in self._loads if load.is_reading}
+            )
             self._rest()
         self._peers.close()
         self._releaser.close()

@@ -18,7 +18,7 @@ from connector import wire
 from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.offer import HoldId
 from connector.core.pairing import Plan
-from connector.endpoint import Endpoint
+from connector.endpoint import Endpoint, Endpoints
 from connector.memory import CacheMemory
 from connector.transport import unpack_memory
 
@@ -44,8 +44,7 @@ class Peer:
         host: of the rank.
         port: its handshake port.
         memory: ours.
-        endpoint: ours, shared with other peers until reads through it fail.
-        make_endpoint: a new one.
+        endpoints: ours.
         check: refuses a peer.
         control_timeout_s: for one answer.
     """
@@ -56,8 +55,7 @@ class Peer:
         host: str,
         port: int,
         memory: CacheMemory,
-        endpoint: Endpoint,
-        make_endpoint: Callable[[], Endpoint],
+        endpoints: Endpoints,
         check: CheckWelcome,
         control_timeout_s: float,
     ) -> None:
@@ -65,8 +63,8 @@ class Peer:
         self._context = context
         self._path = make_zmq_path("tcp", host, port)
         self._memory = memory
-        self.endpoint = endpoint
-        self._make_endpoint = make_endpoint
+        self._endpoints = endpoints
+        self.endpoint: Endpoint | None = None
         self._check = check
         self._control_timeout_s = control_timeout_s
         self._handshake: zmq.Socket[bytes] | None = None
@@ -90,6 +88,7 @@ class Peer:
         Raises:
             ConnectorError: it cannot be read from.
         """
+        self._take(self._endpoints.current())
         welcome = self.welcome
         if welcome is not None and incarnation in (None, welcome.incarnation):
             return True
@@ -112,22 +111,18 @@ class Peer:
         self.welcome = welcome
         return True
 
+    def _take(self, endpoint: Endpoint) -> None:
+        """Sessions are of one endpoint."""
+        if endpoint is not self.endpoint:
+            self.forget()
+            self.endpoint = endpoint
+
     def forget(self) -> None:
         """Shake hands again before the next read."""
         self.welcome = None
         self._remote.clear()
         self._sessions.clear()
         self._close_handshake()
-
-    def renew(self) -> None:
-        """Connect anew, through queue pairs of its own: a failed one never works again, and the
-        library replaces it for nobody.
-
-        Raises:
-            TransportError: our memory cannot be registered again.
-        """
-        self.forget()
-        self.endpoint = self._make_endpoint()
 
     def _say_hello(self, now: float) -> None:
         """On a socket of its own, so that late answers to earlier attempts are not mixed in."""
@@ -155,6 +150,7 @@ class Peer:
 
     def _take_in(self, welcome: wire.Welcome) -> None:
         """Where each layer begins in the peer's registered memory."""
+        assert self.endpoint is not None
         self.endpoint.transport.add_peer(welcome.metadata.agent_metadata)
         addresses = iter(welcome.metadata.kv_caches_base_addr)
         memories: dict[bytes, Any] = {}
@@ -184,8 +180,9 @@ class Peer:
             ConnectorError: a session cannot be opened.
             ValueError: a block id is outside a pool.
         """
-        welcome = self.welcome
+        welcome, endpoint = self.welcome, self.endpoint
         assert welcome is not None
+        assert endpoint is not None
         batches: dict[tuple[int, int], Batch] = {}
         for layer in self._memory.layers:
             pairs = plan.pairs[layer.payload_index]
@@ -200,12 +197,12 @@ class Peer:
                 None if wire_layout is None else HeadLayout.from_wire(wire_layout),
             )
             (local, local_base), (remote, remote_base) = (
-                self.endpoint.local[layer.name],
+                endpoint.local[layer.name],
                 self._remote[layer.name],
             )
             key = (local.id, remote.id)
             if key not in self._sessions:
-                self._sessions[key] = self.endpoint.transport.open_session(local, remote)
+                self._sessions[key] = endpoint.transport.open_session(local, remote)
             batch = batches.setdefault(key, Batch(self._sessions[key], [], [], []))
             batch.ours += [local_base + offset for offset in ours]
             batch.theirs += [remote_base + offset for offset in theirs]

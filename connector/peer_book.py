@@ -8,7 +8,6 @@ from connector.core.errors import ConnectorError
 from connector.core.offer import Address
 from connector.core.ranks import source_rank
 from connector.counters import Counters
-from connector.endpoint import Endpoint
 from connector.logs import log
 from connector.peer import Peer
 
@@ -67,17 +66,6 @@ class PeerBook:
             except ConnectorError as error:
                 self._counters.add("malformed_messages")
                 self._log.warning("message-dropped", peer=peer.name, reason=str(error))
-
-    def renew(self, peer: Peer, broken: Endpoint | None, reason: str) -> None:
-        """Give a peer new connections, once for all the loads that ``broken`` failed."""
-        if peer.endpoint is not broken:
-            return
-        try:
-            peer.renew()
-            self._counters.add("renewed_connections")
-            self._log.warning("connections-renewed", peer=peer.name, reason=reason)
-        except ConnectorError as error:
-            self._log.error("connections-not-renewed", peer=peer.name, reason=str(error))
 
     def check_safe(self, peer: Peer) -> None:
         """Tell once of a connected peer that it cannot confirm what it holds.

@@ -27,6 +27,9 @@ from vllm.utils.network_utils import get_open_port
 from connector.core.config import Settings
 from connector.core.errors import ConnectorError
 
+_XGMI_ONLY_PORT = 1
+"""Of an engine without an RDMA device, which copies over XGMI instead."""
+
 
 class TransportError(ConnectorError):
     """The library refused a session or a registration."""
@@ -55,7 +58,8 @@ class Transport:
         self._engine = IOEngine(
             f"{name}:{uuid.uuid4().hex}", IOEngineConfig(host_ip, get_open_port())
         )
-        if settings.backend == "xgmi":
+        self._backend = BackendType.XGMI if settings.backend == "xgmi" else BackendType.RDMA
+        if self._backend == BackendType.XGMI:
             self._engine.create_backend(BackendType.XGMI, XgmiBackendConfig())
         else:
             config = RdmaBackendConfig(
@@ -104,6 +108,18 @@ class Transport:
         """Post reads; returns the status that stands for all of them."""
         uid = self._engine.allocate_transfer_uid()
         return session.batch_read(list(ours), list(theirs), list(sizes), uid)
+
+    def close(self) -> bool:
+        """Destroy the queue pairs; whether no read can land any more.
+
+        Copies over XGMI are on a stream of the GPU and go on. Sessions must not be used again.
+        """
+        uses_queue_pairs = bool(
+            self._backend == BackendType.RDMA
+            and self._engine.get_engine_desc().port != _XGMI_ONLY_PORT
+        )
+        self._engine.remove_backend(self._backend)
+        return uses_queue_pairs
 
 
 def unpack_memory(descriptor: bytes) -> Any:

@@ -24,7 +24,7 @@ from connector.core.errors import ConnectorError
 from connector.core.fingerprint import Fingerprint
 from connector.core.groups import TransferGroups, check_transferable
 from connector.counters import Counters
-from connector.endpoint import Endpoint, open_endpoint
+from connector.endpoint import Endpoint, Endpoints, open_endpoint
 from connector.heartbeat import Announcement, Heartbeat
 from connector.holds import HoldBook
 from connector.listener import Listener
@@ -183,11 +183,11 @@ class Worker:
     ) -> Role:
         settings = self._settings
         context: zmq.Context[Any] = zmq.Context()
-        shared = make_endpoint()
+        endpoints = Endpoints(make_endpoint, self.counters, self._rank)
 
         def make_peer(host: str, port: int) -> Peer:
             timeout = settings.control_timeout_s
-            return Peer(context, host, port, memory, shared, make_endpoint, check, timeout)
+            return Peer(context, host, port, memory, endpoints, check, timeout)
 
         timeouts = Timeouts(
             settings.transfer_timeout_s, settings.fence_timeout_s, settings.control_timeout_s
@@ -201,8 +201,8 @@ class Worker:
             self.counters,
             requires_safe_reads=settings.require_safe_reads,
         )
-        steps = LoadSteps(peers, releaser, results, self._rank, timeouts, self.counters)
-        loader = Loader(steps, peers, releaser, results, timeouts.transfer_s)
+        steps = LoadSteps(peers, endpoints, releaser, results, self._rank, timeouts, self.counters)
+        loader = Loader(steps, peers, endpoints, releaser, results, timeouts.transfer_s)
         return ConsumerRank(loader, self.groups, settings, self._num_cache_groups)
 
 

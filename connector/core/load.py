@@ -73,7 +73,7 @@ LOAD: Table[LoadState, LoadEvent, LoadAction] = Table(
         (_S.CONNECTING, _E.TIMED_OUT): _FAILED,
         (_S.READING, _E.SUCCEEDED): Move(_S.CONFIRMING, (_A.ASK,)),
         (_S.READING, _E.UNCONFIRMED): _LOADED,
-        (_S.READING, _E.BROKEN): _FAILED,
+        (_S.READING, _E.BROKEN): Move(_S.FENCED),
         (_S.READING, _E.TIMED_OUT): Move(_S.FENCED),
         (_S.CONFIRMING, _E.HELD): _LOADED,
         (_S.CONFIRMING, _E.GONE): _FAILED,

@@ -133,7 +133,7 @@ CORE_MUTANTS = (
         breaks="Reads of which one failed count as loaded.",
         module="connector.core.load",
         qualname="LOAD",
-        right="(_S.READING, _E.BROKEN): _FAILED",
+        right="(_S.READING, _E.BROKEN): Move(_S.FENCED)",
         wrong="(_S.READING, _E.BROKEN): _LOADED",
     ),
     Mutant(

@@ -86,10 +86,19 @@ EDGE_MUTANTS = (
     Mutant(
         name="queue-pair-kept",
         breaks="After a failure reads go through the same queue pairs.",
-        module="connector.peer_book",
-        qualname="PeerBook.renew",
-        right="peer.renew()",
-        wrong="peer.forget()",
+        module="connector.endpoint",
+        qualname="Endpoints.retire",
+        right="if endpoint is not self._current:",
+        wrong="if True:",
+    ),
+    Mutant(
+        name="queue-pair-not-destroyed",
+        breaks="Blocks are given up as if the queue pairs into them had been destroyed.",
+        module="connector.endpoint",
+        qualname="Endpoint.close",
+        right="self.is_quiet = self.transport.close()",
+        wrong="self.is_quiet = True",
+        settings={"extra_config.transfer_timeout": "1"},
     ),
     Mutant(
         name="incarnation-not-compared",
