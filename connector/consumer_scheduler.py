@@ -21,7 +21,7 @@ from connector.core.pairing import LoadMode, check_remote, plan_read
 from connector.core.request import REQUEST, RequestAction, RequestEvent, RequestState
 from connector.core.zeroing import without_destinations
 from connector.logs import log
-from connector.metadata import LoadOrder, ReleaseOrder, StepOrders
+from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder, StepOrders
 
 
 @dataclass
@@ -53,6 +53,16 @@ class ConsumerScheduler:
         self._log = log.bind(role="consumer", half="scheduler")
 
     # ------------------------------------------------------------- vLLM's hooks
+
+    def on_new_request(self, request: Request) -> None:
+        """Have the producer hold the blocks while the request waits and is loaded."""
+        remote = self._remote(request)
+        if remote is None or remote.offer is None or remote.offer.hold is None:
+            return
+        offer = remote.offer
+        self._orders.kept.append(
+            KeepOrder(request.request_id, offer.address, remote.offer.hold, offer.lease_s)
+        )
 
     def get_num_new_matched_tokens(self, request: Request, local_hit: int) -> Answer:
         remote = self._remote(request)

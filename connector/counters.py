@@ -14,6 +14,8 @@ class Counters:
         self._counts: Counter[str] = Counter()
 
     def add(self, name: str, amount: int = 1) -> None:
+        if not amount:
+            return
         with self._lock:
             self._counts[name] += amount
 

@@ -22,6 +22,8 @@ class _Hold:
     expected: ExpectedHold
     state: HoldState = HoldState.EXPECTED
     releases: ReleaseCount = field(default_factory=ReleaseCount)
+    is_renewed: bool = False
+    """Since its scheduler has last been told."""
 
 
 class HoldBook:
@@ -66,6 +68,19 @@ class HoldBook:
                 return False
             return HoldAction.SAY_HELD in self._advance(hold, HoldEvent.ASKED)
 
+    def renew(self, hold_ids: Iterable[HoldId]) -> tuple[int, int]:
+        """Readers ask for more time: (holds that the scheduler will be told of, the others)."""
+        passed_on = refused = 0
+        with self._lock:
+            for hold_id in hold_ids:
+                hold = self._find("", hold_id)
+                if hold and HoldAction.PASS_ON in self._advance(hold, HoldEvent.RENEWED):
+                    hold.is_renewed = True
+                    passed_on += 1
+                else:
+                    refused += 1
+        return passed_on, refused
+
     def release(
         self, transfer_id: str, hold_id: HoldId | None, reader: int | None, consumer_size: int
     ) -> bool:
@@ -91,6 +106,14 @@ class HoldBook:
         with self._lock:
             sent, self._sent = self._sent, []
             return set(sent)
+
+    def take_renewed(self) -> set[int]:
+        """Numbers of holds that were renewed since the last call and are held."""
+        with self._lock:
+            renewed = [hold for hold in self._by_number.values() if hold.is_renewed]
+            for hold in renewed:
+                hold.is_renewed = False
+            return {hold.expected.number for hold in renewed}
 
     # ---------------------------------------------------------------- internal
 

@@ -1,4 +1,5 @@
-"""A producer rank's side channel: one thread that answers handshakes, questions and releases.
+"""A producer rank's side channel: one thread that answers handshakes and questions,
+and takes renewals and releases.
 
 Nothing that arrives can end the thread: what cannot be understood is counted, logged and dropped.
 """
@@ -103,6 +104,10 @@ class Listener:
         elif body[0] == wire.GET_META:
             for frame in self._make_welcome():
                 socket.send_multipart((identity, b"", frame))
+        elif (renewed := wire.decode_renewal(body[0])) is not None:
+            passed_on, refused = self._holds.renew(renewed)
+            self._counters.add("renewals", passed_on)
+            self._counters.add("unknown_renewals", refused)
         else:
             hold, number = wire.decode_question(body[0])
             answer = wire.encode_answer(number, self._holds.is_held(hold))

@@ -14,9 +14,10 @@ import zmq
 from connector.endpoint import Endpoints
 from connector.load_results import LoadResults
 from connector.load_steps import IsReady, Load, LoadSteps
-from connector.metadata import LoadOrder, ReleaseOrder
+from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
+from connector.renewer import Renewer
 
 _SHORTEST_TICK_S = 0.001
 _LONGEST_TICK_S = 0.05
@@ -30,6 +31,7 @@ class Loader:
         steps: moves a load.
         peers: that loads read from.
         endpoints: that they read through.
+        renewer: of leases.
         releaser: tells producers that we are done.
         results: where ``steps`` puts loads that have ended.
         transfer_timeout_s: from the order of a load on.
@@ -40,6 +42,7 @@ class Loader:
         steps: LoadSteps,
         peers: PeerBook,
         endpoints: Endpoints,
+        renewer: Renewer,
         releaser: Releaser,
         results: LoadResults,
         transfer_timeout_s: float,
@@ -47,10 +50,11 @@ class Loader:
         self._steps = steps
         self._peers = peers
         self._endpoints = endpoints
+        self._renewer = renewer
         self._releaser = releaser
         self.results = results
         self._transfer_timeout_s = transfer_timeout_s
-        self._orders: queue.Queue[Load | ReleaseOrder | None] = queue.Queue()
+        self._orders: queue.Queue[Load | KeepOrder | ReleaseOrder | None] = queue.Queue()
         self._loads: list[Load] = []
         self._thread = threading.Thread(target=self._run, daemon=True, name="hybrid-loader")
         self._thread.start()
@@ -61,6 +65,10 @@ class Loader:
         """Begin a load once ``is_ready`` says so."""
         now = time.monotonic()
         self._orders.put(Load(order, is_ready, now, now + self._transfer_timeout_s))
+
+    def keep(self, order: KeepOrder) -> None:
+        """Renew the lease of a hold until it is released."""
+        self._orders.put(order)
 
     def release(self, order: ReleaseOrder) -> None:
         self._orders.put(order)
@@ -81,6 +89,7 @@ class Loader:
             self._endpoints.close_retired(
                 {load.endpoint for load in self._loads if load.is_reading}
             )
+            self._renewer.go_on(now)
             self._rest()
         self._peers.close()
         self._releaser.close()
@@ -88,25 +97,31 @@ class Loader:
     def _take_orders(self) -> bool:
         """Take what has been ordered; with nothing to do, wait for it. False at the end."""
         while True:
+            is_idle = not self._loads and not self._renewer.sockets
             try:
-                order = self._orders.get(block=not self._loads)
+                order = self._orders.get(is_idle, self._renewer.seconds_to_next(time.monotonic()))
             except queue.Empty:
                 return True
             if order is None:
                 return False
             if isinstance(order, ReleaseOrder):
                 self._releaser.release(order)
+            elif isinstance(order, KeepOrder):
+                self._renewer.keep(order, time.monotonic())
             else:
                 self._loads.append(order)
 
     def _rest(self) -> None:
         """Until an answer arrives, or for a moment."""
-        if not self._loads:
+        sockets = self._renewer.sockets
+        if not self._loads and not sockets:
             return
         poller = zmq.Poller()
+        for socket in sockets:
+            poller.register(socket, zmq.POLLIN)
         for load in self._loads:
             for socket in load.peer.sockets if load.peer is not None else ():
                 poller.register(socket, zmq.POLLIN)
-        youngest = time.monotonic() - max(load.started for load in self._loads)
+        youngest = time.monotonic() - max((load.started for load in self._loads), default=0.0)
         tick = min(max(_TICKS_OF_AGE * youngest, _SHORTEST_TICK_S), _LONGEST_TICK_S)
         poller.poll(int(tick * 1000))

@@ -1,10 +1,13 @@
-"""What the scheduler half tells the worker half in each step."""
+"""What the scheduler half tells the worker half in each step, and what it hears from it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorMetadata
+from vllm.distributed.kv_transfer.kv_connector.v1.base import (
+    KVConnectorMetadata,
+    KVConnectorWorkerMetadata,
+)
 
 from connector.core.offer import Address, HoldId
 from connector.core.pairing import Plan
@@ -29,6 +32,23 @@ class LoadOrder:
     hold: HoldId | None
     plan: Plan
     waits: bool
+
+
+@dataclass(frozen=True)
+class KeepOrder:
+    """Renew the lease of a hold until it is released.
+
+    Args:
+        request_id: vLLM's.
+        address: of the producer.
+        hold: the producer's.
+        lease_s: how long it lasts from each renewal on.
+    """
+
+    request_id: str
+    address: Address
+    hold: HoldId
+    lease_s: float
 
 
 @dataclass(frozen=True)
@@ -61,6 +81,7 @@ class StepOrders(KVConnectorMetadata):
         dropped: request ids that ended without handing anything over.
         settles: whether a hand-off may end with this step, so that the device has to be quiescent
             before its output is used.
+        kept: holds to keep alive from now on.
         loads: to start.
         refused: request ids of loads that cannot even start.
         releases: to send.
@@ -72,6 +93,21 @@ class StepOrders(KVConnectorMetadata):
     revoked: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     settles: bool = False
+    kept: list[KeepOrder] = field(default_factory=list)
     loads: list[LoadOrder] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     releases: list[ReleaseOrder] = field(default_factory=list)
+
+
+@dataclass
+class Renewals(KVConnectorWorkerMetadata):
+    """Holds of which a producer's ranks were asked for more time, by number.
+
+    It is enough that one rank was asked.
+    """
+
+    numbers: set[int]
+
+    def aggregate(self, other: KVConnectorWorkerMetadata) -> Renewals:
+        assert isinstance(other, Renewals)
+        return Renewals(self.numbers | other.numbers)

@@ -213,12 +213,19 @@ class Peer:
 
     def ask(self, hold: HoldId, number: int) -> None:
         """Ask whether ``hold`` is held; the answer appears in ``answers`` under ``number``."""
+        self._say(wire.encode_question(hold, number))
+
+    def extend_leases(self, incarnation: str, numbers: list[int]) -> None:
+        """Ask for more time for some holds of the peer, which does not answer."""
+        self._say(wire.encode_renewal(incarnation, numbers))
+
+    def _say(self, message: bytes) -> None:
         if self._questions is None:
             self._questions = self._context.socket(zmq.DEALER)
             self._questions.setsockopt(zmq.LINGER, 0)
             self._questions.connect(self._path)
-        with suppress(zmq.Again):  # then it is asked again later
-            self._questions.send(wire.encode_question(hold, number), zmq.NOBLOCK)
+        with suppress(zmq.Again):  # then it is said again later
+            self._questions.send(message, zmq.NOBLOCK)
 
     def receive_answers(self) -> None:
         """Raises ConnectorError if something else arrives."""

@@ -18,7 +18,7 @@ from connector.core.offer import EXTENSION_KEY, HoldId, make_extension
 from connector.core.pairing import first_positions
 from connector.core.payload import encode, pad_dropped_token
 from connector.logs import log
-from connector.metadata import ExpectedHold, StepOrders
+from connector.metadata import ExpectedHold, Renewals, StepOrders
 
 _TRUNCATED = "_p_side_truncated"  # upstream's mark, so that either connector does it once
 _HANDED_OVER = (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
@@ -27,8 +27,9 @@ _HANDED_OVER = (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STO
 @dataclass
 class _Lease:
     state: LeaseState
+    since: float
     deadline: float
-    transfer_id: str
+    expected: ExpectedHold
 
 
 class ProducerScheduler:
@@ -36,7 +37,7 @@ class ProducerScheduler:
 
     Args:
         groups: the model's.
-        hold_timeout_s: how long blocks are held that nobody releases.
+        hold_timeout_s: how long blocks are held that nobody releases, from each renewal on.
         address_params: the part of the transfer parameters that is the same for all requests.
     """
 
@@ -93,9 +94,9 @@ class ProducerScheduler:
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
         """What the ranks have to know in this step; lets go of holds whose time is over."""
         now = time.monotonic()
-        for request_id, lease in self._leases.items():
+        for lease in self._leases.values():
             if lease.state is LeaseState.HOLDING and now >= lease.deadline:
-                self._advance(request_id, lease, LeaseEvent.EXPIRED)
+                self._advance(lease, LeaseEvent.EXPIRED, now)
         orders, self._orders = self._orders, self._new_orders()
         orders.settles = any(
             request_id in self._expected for request_id in scheduler_output.num_scheduled_tokens
@@ -119,22 +120,31 @@ class ProducerScheduler:
             self._orders.dropped.append(request.request_id)
             return False, None
         self._orders.offered.append(request.request_id)
+        now = time.monotonic()
         self._leases[request.request_id] = _Lease(
-            LeaseState.HOLDING, time.monotonic() + self._hold_timeout_s, expected.transfer_id
+            LeaseState.HOLDING, now, now + self._hold_timeout_s, expected
         )
         return True, self._params(request, expected, payload)
 
     def update_connector_output(self, output: KVConnectorOutput) -> None:
-        """Pass on the ends of holds, each once; a report of anything else changes nothing."""
+        """Take renewals, and pass on the ends of holds, each once.
+
+        A report of anything else changes nothing.
+        """
+        now = time.monotonic()
+        renewals = output.kv_connector_worker_meta
+        if isinstance(renewals, Renewals):
+            for lease in self._leases.values():
+                if lease.expected.number in renewals.numbers:
+                    self._advance(lease, LeaseEvent.RENEWED, now)
         if not output.finished_sending:
             return
         freed = set()
         for request_id in sorted(output.finished_sending):
-            lease = self._leases.get(request_id)
-            if lease is not None:
-                self._advance(request_id, lease, LeaseEvent.SENT)
+            ended = self._leases.pop(request_id, None)
+            if ended is not None:
+                self._advance(ended, LeaseEvent.SENT, now)
                 freed.add(request_id)
-                del self._leases[request_id]
         output.finished_sending = freed or None
 
     # ---------------------------------------------------------------- internal
@@ -142,17 +152,19 @@ class ProducerScheduler:
     def _new_orders(self) -> StepOrders:
         return StepOrders(incarnation=self.incarnation)
 
-    def _advance(self, request_id: str, lease: _Lease, event: LeaseEvent) -> None:
+    def _advance(self, lease: _Lease, event: LeaseEvent, now: float) -> None:
         move = LEASE(lease.state, event)
         lease.state = move.state
+        if LeaseAction.EXTEND in move.actions:
+            lease.deadline = now + self._hold_timeout_s
         if LeaseAction.REVOKE in move.actions:
-            self._orders.revoked.append(request_id)
+            self._orders.revoked.append(lease.expected.request_id)
             self._log.warning(
                 "hold-expired",
-                request=request_id,
-                transfer=lease.transfer_id,
-                held_s=self._hold_timeout_s,
-                remedy="if a consumer was about to read them, raise defer_timeout",
+                request=lease.expected.request_id,
+                transfer=lease.expected.transfer_id,
+                held_s=round(now - lease.since, 6),
+                remedy="if its consumer lives and was still to read, raise defer_timeout",
             )
 
     def _params(

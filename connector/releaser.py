@@ -11,6 +11,7 @@ from connector.core.errors import PeerMismatch
 from connector.core.ranks import holder_ranks
 from connector.logs import log
 from connector.metadata import ReleaseOrder
+from connector.renewer import Renewer
 from connector.wire import Release, encode_release
 
 
@@ -21,18 +22,23 @@ class Releaser:
         context: for sockets, one a producer rank.
         rank: of tensor parallelism.
         tp_size: of this engine.
+        renewer: of the leases that a release makes an end of.
     """
 
-    def __init__(self, context: zmq.Context[Any], rank: int, tp_size: int) -> None:
+    def __init__(
+        self, context: zmq.Context[Any], rank: int, tp_size: int, renewer: Renewer
+    ) -> None:
         self._context = context
         self._rank = rank
         self._tp_size = tp_size
+        self._renewer = renewer
         self._sockets: dict[str, zmq.Socket[bytes]] = {}
         self._log = log.bind(role="consumer", half="worker", rank=rank)
 
     def release(self, order: ReleaseOrder) -> None:
         """Release every producer rank that waits for this rank."""
         address = order.address
+        self._renewer.forget(address, order.hold)
         message = encode_release(Release(order.transfer_id, self._tp_size, order.hold, self._rank))
         try:
             ranks = holder_ranks(self._rank, self._tp_size, address.tp_size)

@@ -2,13 +2,15 @@
 
 Handshake port: ``get_meta_msg`` is answered with upstream's two frames, its agent metadata and
 the memory descriptors by layer. To the first we add one field that upstream does not look at; it
-tells a peer of ours that it may send questions, which upstream's listener would die of.
+tells a peer of ours that it may send questions and renewals, which upstream's listener would die
+of.
 
 Notify port: upstream's release. One key is added, for peers that have told that they know it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +119,33 @@ def decode_answer(message: bytes) -> tuple[int, bool]:
     if type(number) is not int or type(is_held) is not bool:
         raise MalformedPayload(f"not an answer: {fields!r}")
     return number, is_held
+
+
+# ---------------------------------------------------------------------- renewals
+
+
+def encode_renewal(incarnation: str, numbers: Sequence[int]) -> bytes:
+    """Ask for more time for some holds of one start of a producer; nobody answers."""
+    return _pack({"renew": list(numbers), "incarnation": incarnation})
+
+
+def decode_renewal(message: bytes) -> list[HoldId] | None:
+    """The holds; None if ``message`` is not a renewal.
+
+    Raises:
+        MalformedPayload: it is a broken one, or no message of ours at all.
+    """
+    fields = _unpack(message)
+    if "renew" not in fields:
+        return None
+    numbers, incarnation = fields["renew"], fields.get("incarnation")
+    if (
+        not isinstance(incarnation, str)
+        or not isinstance(numbers, list)
+        or not all(type(number) is int for number in numbers)
+    ):
+        raise MalformedPayload(f"not a renewal: {fields!r}"[:200])
+    return [HoldId(incarnation, number) for number in numbers]
 
 
 # ---------------------------------------------------------------------- releases

@@ -33,10 +33,11 @@ from connector.load_steps import LoadSteps, Timeouts
 from connector.loader import Loader
 from connector.logs import log
 from connector.memory import CacheMemory
-from connector.metadata import LoadOrder, StepOrders
+from connector.metadata import LoadOrder, Renewals, StepOrders
 from connector.peer import CheckWelcome, Peer
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
+from connector.renewer import Renewer
 from connector.vllm_specs import layer_specs, transfer_groups
 from connector.wire import encode_welcome
 
@@ -51,6 +52,8 @@ class Role(Protocol):
     def take_orders(self, orders: StepOrders) -> None: ...
 
     def results(self) -> KVConnectorTransferResults: ...
+
+    def renewals(self) -> Renewals | None: ...
 
     def invalid_blocks(self) -> set[int]: ...
 
@@ -116,6 +119,10 @@ class Worker:
     def results(self) -> KVConnectorTransferResults:
         assert self._role is not None
         return self._role.results()
+
+    def renewals(self) -> Renewals | None:
+        """What the scheduler half hears besides results; None if nothing."""
+        return None if self._role is None else self._role.renewals()
 
     def invalid_blocks(self) -> set[int]:
         return set() if self._role is None else self._role.invalid_blocks()
@@ -192,7 +199,6 @@ class Worker:
         timeouts = Timeouts(
             settings.transfer_timeout_s, settings.fence_timeout_s, settings.control_timeout_s
         )
-        releaser = Releaser(context, self._rank, self._tp_size)
         results = LoadResults()
         peers = PeerBook(
             make_peer,
@@ -201,8 +207,12 @@ class Worker:
             self.counters,
             requires_safe_reads=settings.require_safe_reads,
         )
+        renewer = Renewer(
+            peers.source, settings.control_timeout_s, settings.renewal_timeout_s, self.counters
+        )
+        releaser = Releaser(context, self._rank, self._tp_size, renewer)
         steps = LoadSteps(peers, endpoints, releaser, results, self._rank, timeouts, self.counters)
-        loader = Loader(steps, peers, endpoints, releaser, results, timeouts.transfer_s)
+        loader = Loader(steps, peers, endpoints, renewer, releaser, results, timeouts.transfer_s)
         return ConsumerRank(loader, self.groups, settings, self._num_cache_groups)
 
 
@@ -219,6 +229,10 @@ class ProducerRank:
 
     def results(self) -> KVConnectorTransferResults:
         return KVConnectorTransferResults(self._holds.take_sent(), set(), set())
+
+    def renewals(self) -> Renewals | None:
+        numbers = self._holds.take_renewed()
+        return Renewals(numbers) if numbers else None
 
     def invalid_blocks(self) -> set[int]:
         return set()
@@ -242,6 +256,8 @@ class ConsumerRank:
 
     def take_orders(self, orders: StepOrders) -> None:
         """Raises LoadFailed if a load that the step waits for failed."""
+        for kept in orders.kept:
+            self._loader.keep(kept)
         for release in orders.releases:
             self._loader.release(release)
         self._refused.update(orders.refused)
@@ -256,6 +272,9 @@ class ConsumerRank:
         ended, failed = self._loader.results.take()
         refused, self._refused = self._refused, set()
         return KVConnectorTransferResults(set(), ended | refused, failed | refused)
+
+    def renewals(self) -> Renewals | None:
+        return None
 
     def invalid_blocks(self) -> set[int]:
         invalid, self._invalid = self._invalid, set()

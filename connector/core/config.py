@@ -43,7 +43,8 @@ class Settings:
         post_batch_size: work requests posted at once; -1 leaves it to mori.io.
         num_workers: posting threads of mori.io.
         transfer_timeout_s: from the start of a load until its last read has completed.
-        hold_timeout_s: how long a producer holds blocks that nobody releases.
+        hold_timeout_s: how long a producer holds blocks that nobody releases or renews.
+        renewal_timeout_s: how long a consumer has blocks held for a request that waits.
         fence_timeout_s: how long blocks stay out of use after a read that never completes.
         control_timeout_s: for one answer of a peer.
         load_mode: whether requests wait for their load, or the step does.
@@ -65,6 +66,7 @@ class Settings:
     num_workers: int = 1
     transfer_timeout_s: float = 30.0
     hold_timeout_s: float = 60.0
+    renewal_timeout_s: float = 600.0
     fence_timeout_s: float = 30.0
     control_timeout_s: float = 0.5
     load_mode: LoadMode = "async"
@@ -109,6 +111,7 @@ def parse_settings(extra: Mapping[str, Any], *, role: str | None) -> Settings:
         num_workers=get("num_workers", _positive_int, 1),
         transfer_timeout_s=get("transfer_timeout", _seconds, 30.0),
         hold_timeout_s=get("defer_timeout", _seconds, 60.0),
+        renewal_timeout_s=get("renewal_timeout", _seconds, 600.0),
         fence_timeout_s=get("fence_timeout", _seconds, 30.0),
         control_timeout_s=get("control_timeout", _control_seconds, 0.5),
         load_mode=get("load_mode", _choice("async", "sync"), "async"),
@@ -162,6 +165,7 @@ KNOWN_KEYS = (
     "num_workers",
     "transfer_timeout",
     "defer_timeout",
+    "renewal_timeout",
     "fence_timeout",
     "control_timeout",
     "load_mode",

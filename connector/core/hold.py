@@ -37,6 +37,8 @@ class HoldEvent(Enum):
     """The request ended without anything to hand over."""
     ASKED = auto()
     """A reader wants to know whether they are held."""
+    RENEWED = auto()
+    """A reader asks for more time."""
 
 
 class HoldAction(Enum):
@@ -46,6 +48,8 @@ class HoldAction(Enum):
     """Tell vLLM that this rank is done; once and never again."""
     SAY_HELD = auto()
     SAY_GONE = auto()
+    PASS_ON = auto()
+    """Let the scheduler know of the renewal; until it has taken it, nothing has changed."""
 
 
 _S, _E, _A = HoldState, HoldEvent, HoldAction
@@ -57,16 +61,20 @@ RANK_HOLD: Table[HoldState, HoldEvent, HoldAction] = Table(
         (_S.EXPECTED, _E.RELEASED): Move(_S.RELEASED_EARLY),
         (_S.EXPECTED, _E.DROPPED): Move(_S.GONE),
         (_S.EXPECTED, _E.ASKED): Move(_S.EXPECTED, (_A.SAY_HELD,)),
+        (_S.EXPECTED, _E.RENEWED): Move(_S.EXPECTED, (_A.PASS_ON,)),
         (_S.RELEASED_EARLY, _E.OFFERED): Move(_S.GONE, (_A.REPORT_SENT,)),
         (_S.RELEASED_EARLY, _E.RELEASED): Move(_S.RELEASED_EARLY),
         (_S.RELEASED_EARLY, _E.DROPPED): Move(_S.GONE),
         (_S.RELEASED_EARLY, _E.ASKED): Move(_S.RELEASED_EARLY, (_A.SAY_GONE,)),
+        (_S.RELEASED_EARLY, _E.RENEWED): Move(_S.RELEASED_EARLY),
         (_S.HELD, _E.RELEASED): Move(_S.GONE, (_A.REPORT_SENT,)),
         (_S.HELD, _E.REVOKED): Move(_S.GONE, (_A.REPORT_SENT,)),
         (_S.HELD, _E.ASKED): Move(_S.HELD, (_A.SAY_HELD,)),
+        (_S.HELD, _E.RENEWED): Move(_S.HELD, (_A.PASS_ON,)),
         (_S.GONE, _E.RELEASED): Move(_S.GONE),
         (_S.GONE, _E.REVOKED): Move(_S.GONE),
         (_S.GONE, _E.ASKED): Move(_S.GONE, (_A.SAY_GONE,)),
+        (_S.GONE, _E.RENEWED): Move(_S.GONE),
     },
     final=frozenset({_S.GONE}),
 )
@@ -85,7 +93,7 @@ class LeaseEvent(Enum):
 
     EXPIRED = auto()
     RENEWED = auto()
-    """A reader asks for more time."""
+    """A rank has passed on that a reader asks for more time."""
     SENT = auto()
     """All ranks are done."""
 

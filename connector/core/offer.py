@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,7 @@ class Offer:
         blocks: the payload.
         firsts: the position of the first block of each payload entry.
         hold: None from an upstream producer, which cannot be asked about it.
+        lease_s: how long the producer holds the blocks from each renewal on; 0 without a hold.
     """
 
     transfer_id: str
@@ -68,6 +70,7 @@ class Offer:
     blocks: BlockLists
     firsts: tuple[int, ...]
     hold: HoldId | None
+    lease_s: float = 0.0
 
 
 def parse_offer(
@@ -94,9 +97,10 @@ def parse_offer(
     address = parse_address(params, tp_size=tp_size, embedded=embedded)
     blocks = decode(groups, params.get("remote_block_ids"))
     firsts: Sequence[int] = first_positions(groups, blocks, num_prompt)
-    hold = None
+    hold, lease_s = None, 0.0
     if extension is not None:
         hold = HoldId(_text(extension, "incarnation"), _number(extension, "hold", 0))
+        lease_s = _duration(extension, "lease_s")
         firsts = _firsts(extension, len(groups))
         if extension.get("digest") != _digest(blocks, firsts):
             raise MalformedPayload(
@@ -107,7 +111,7 @@ def parse_offer(
             f"tp_size is {address.tp_size} on the producer and {tp_size} here; recurrent state can "
             "only be transferred between equal sizes"
         )
-    return Offer(_text(params, "transfer_id"), address, blocks, tuple(firsts), hold)
+    return Offer(_text(params, "transfer_id"), address, blocks, tuple(firsts), hold, lease_s)
 
 
 def parse_address(
@@ -181,6 +185,13 @@ def _text(params: Mapping[str, Any], key: str) -> str:
     if not isinstance(value, str) or not value:
         raise MalformedPayload(f"{key} is {value!r}; expected a text")
     return value
+
+
+def _duration(params: Mapping[str, Any], key: str) -> float:
+    value: Any = params.get(key)
+    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+        raise MalformedPayload(f"{key} is {value!r}; expected a finite number of seconds above 0")
+    return float(value)
 
 
 def _number(params: Mapping[str, Any], key: str, low: int, high: int | None = None) -> int:

@@ -1,0 +1,127 @@
+"""Keeps producers' leases alive for requests that wait on this consumer rank or are being read.
+
+Used by the loader's thread alone. Nobody answers a renewal: whether it helped is known when the
+read is confirmed. All holds of one producer rank are renewed together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import zmq
+
+from connector.core.errors import ConnectorError
+from connector.core.offer import Address, HoldId
+from connector.counters import Counters
+from connector.logs import log
+from connector.metadata import KeepOrder
+from connector.peer import Peer
+
+_RENEWALS_A_LEASE = 3  # so that two may be lost
+_SHORTEST_INTERVAL_S = 0.01  # whatever lease a producer states
+
+
+@dataclass
+class _Kept:
+    """The holds of one start of a producer, each with the order that it was kept by and its end."""
+
+    address: Address
+    interval_s: float
+    due_at: float
+    orders: dict[int, tuple[KeepOrder, float]] = field(default_factory=dict)
+
+
+class Renewer:
+    """Renews until a hold is forgotten, or for so long that nobody can be waiting any more.
+
+    Args:
+        peer_of: the producer rank that this rank reads from.
+        control_timeout_s: after which a request that is not loaded yet is taken to be waiting.
+        renewal_timeout_s: for which a hold is renewed at most.
+        counters: of this rank.
+    """
+
+    def __init__(
+        self,
+        peer_of: Callable[[Address], Peer],
+        control_timeout_s: float,
+        renewal_timeout_s: float,
+        counters: Counters,
+    ) -> None:
+        self._peer_of = peer_of
+        self._control_timeout_s = control_timeout_s
+        self._renewal_timeout_s = renewal_timeout_s
+        self._counters = counters
+        self._kept: dict[tuple[Address, str], _Kept] = {}
+        self._connecting: list[Peer] = []
+        self._log = log.bind(role="consumer", half="worker")
+
+    def __len__(self) -> int:
+        return sum(len(kept.orders) for kept in self._kept.values())
+
+    def keep(self, order: KeepOrder, now: float) -> None:
+        """Renew the hold from now on; soon for the first time, since its lease has begun before."""
+        interval = max(order.lease_s / _RENEWALS_A_LEASE, _SHORTEST_INTERVAL_S)
+        key = (order.address, order.hold.incarnation)
+        first = now + min(interval, self._control_timeout_s)
+        kept = self._kept.setdefault(key, _Kept(order.address, interval, first))
+        kept.due_at = min(kept.due_at, first)
+        kept.orders[order.hold.number] = (order, now + self._renewal_timeout_s)
+
+    def forget(self, address: Address, hold: HoldId | None) -> None:
+        """The hold is released."""
+        key = (address, "" if hold is None else hold.incarnation)
+        if hold is not None and key in self._kept:
+            self._kept[key].orders.pop(hold.number, None)
+            if not self._kept[key].orders:
+                del self._kept[key]
+
+    def go_on(self, now: float) -> None:
+        """Send what is due."""
+        self._connecting = []
+        for (_, incarnation), kept in list(self._kept.items()):
+            if now >= kept.due_at:
+                self._drop_overdue(kept, now)
+                self._renew(kept, incarnation, now)
+
+    def seconds_to_next(self, now: float) -> float | None:
+        """Until something is due; None if nothing ever will be."""
+        if not self._kept:
+            return None
+        return max(min(kept.due_at for kept in self._kept.values()) - now, 0.0)
+
+    @property
+    def sockets(self) -> list[zmq.Socket[Any]]:
+        """What the answer to a handshake that a renewal waits for may arrive on."""
+        return [socket for peer in self._connecting for socket in peer.sockets]
+
+    # ---------------------------------------------------------------- internal
+
+    def _renew(self, kept: _Kept, incarnation: str, now: float) -> None:
+        try:
+            peer = self._peer_of(kept.address)
+            is_connected = bool(kept.orders) and peer.connect(now, incarnation)
+        except ConnectorError:  # what the loads will fail for, and say
+            kept.orders.clear()
+        if not kept.orders:
+            del self._kept[kept.address, incarnation]
+            return
+        if not is_connected:
+            self._connecting.append(peer)
+            return
+        peer.extend_leases(incarnation, list(kept.orders))
+        self._counters.add("sent_renewals", len(kept.orders))
+        kept.due_at = now + kept.interval_s
+
+    def _drop_overdue(self, kept: _Kept, now: float) -> None:
+        overdue = [order for order, until in kept.orders.values() if now >= until]
+        for order in overdue:
+            del kept.orders[order.hold.number]
+            self._log.warning(
+                "no-longer-renewed",
+                request=order.request_id,
+                waited_s=self._renewal_timeout_s,
+                remedy="if requests may wait as long as that, raise renewal_timeout",
+            )
