@@ -75,7 +75,10 @@ class _Worker:
 
 
 class Pool:
-    """``jobs`` workers; each seed takes at most ``limit_s`` of wall time."""
+    """``jobs`` workers; each seed takes at most ``limit_s`` of wall time.
+
+    Workers stay for the next ``run`` until the pool is left.
+    """
 
     def __init__(self, jobs: int, limit_s: float, command: list[str] | None = None) -> None:
         self._command = command or [sys.executable, "-m", "faults.campaign.worker"]
@@ -83,9 +86,19 @@ class Pool:
         self._limit_s = limit_s
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
+        self._idle: list[_Worker] = []
+
+    def __enter__(self) -> Pool:
+        """Workers start when they are needed."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """None outlives the pool."""
+        for worker in (*self._workers, *self._idle):
+            worker.end()
 
     def run(self, seeds: Iterator[int], make_job: MakeJob) -> Generator[SeedResult, None, None]:
-        """Results as they come, until ``seeds`` ends. Closing the iterator ends the workers."""
+        """Results as they come, until ``seeds`` ends. Closing the iterator ends those at work."""
         try:
             for _ in range(self._jobs):
                 self._start(seeds, make_job)
@@ -94,23 +107,17 @@ class Pool:
                     self._remove(worker)
                     yield result
                     if worker.process.poll() is None:
-                        self._hand_on(worker, seeds, make_job)
-                    else:
-                        self._start(seeds, make_job)
+                        self._idle.append(worker)
+                    self._start(seeds, make_job)
         finally:
-            for worker in self._workers:
+            for worker in self._workers[:]:
+                self._remove(worker)
                 worker.end()
 
     def _start(self, seeds: Iterator[int], make_job: MakeJob) -> None:
         seed = next(seeds, None)
         if seed is not None:
-            self._add(_Worker(self._command), make_job(seed))
-
-    def _hand_on(self, worker: _Worker, seeds: Iterator[int], make_job: MakeJob) -> None:
-        seed = next(seeds, None)
-        if seed is None:
-            worker.end()
-        else:
+            worker = self._idle.pop() if self._idle else _Worker(self._command)
             self._add(worker, make_job(seed))
 
     def _add(self, worker: _Worker, job: Job) -> None:

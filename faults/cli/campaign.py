@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from faults.campaign.campaign import Campaign, OnResult
+from faults.campaign.canary import sing
 from faults.campaign.junit import write_junit
 from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
@@ -66,7 +67,8 @@ def command(
 ) -> Outcome:
     """Run many seeds; each draws engines, workload and faults, and what fails is grouped.
 
-    With --out, the artifact of the first run of each group is kept, for faultlab replay.
+    With --out, the artifact of the first run of each group is kept, for faultlab replay. Before the
+    seeds, the workers have to notice a connector that is known to be wrong.
 
     \b
     Examples:
@@ -76,7 +78,7 @@ def command(
       faultlab campaign --seeds 500 --shard 2/4 --junit shard-2.xml
 
     Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage; 3: the
-    testbed failed, or a worker died or hung, in some run.
+    wrong connector was not noticed, the testbed failed, or a worker died or hung.
     """
     budget_s = None if budget is None else parse_duration(budget)
     options = SwarmOptions(
@@ -89,12 +91,13 @@ def command(
     plan = plan_here(options, parse_seeds(seeds), parse_shard(shard))
     excused = excused_groups(known)
     campaign = Campaign(Store(out, plan, resume=resume), excused)
-    pool = Pool(jobs or os.cpu_count() or 1, seed_limit)
-    with _progress(len(plan.seeds)) as on_result:
-        campaign.run(pool, budget_s, on_result)
+    with Pool(jobs or os.cpu_count() or 1, seed_limit) as pool:
+        canary = sing(pool)
+        with _progress(len(plan.seeds)) as on_result:
+            campaign.run(pool, budget_s, on_result)
     if junit is not None:
         write_junit(junit, campaign.store.results, excused)
-    document = campaign.document()
+    document = {**campaign.document(), "canary": canary}
     return Outcome(document, partial(render, document), exit_code(document))
 
 

@@ -33,6 +33,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
         qualname: the function, method or constant in it that is changed.
         right: text that occurs in it exactly once.
         wrong: what stands there instead.
+        connector: that the module belongs to.
         models: that have what the defect concerns.
         settings: that the defect needs to show, as of ``--set``.
     """
@@ -43,6 +44,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     qualname: str
     right: str
     wrong: str
+    connector: str = "hybrid"
     models: tuple[str, ...] = ("llama",)
     settings: dict[str, str] = {}
 
@@ -80,7 +82,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
         settings = {**_SMALL, **self.settings}
         if overlay is not None:
             settings["overlay"] = msgspec.json.encode(str(overlay)).decode()
-        return SwarmOptions("hybrid", self.models, settings, quiet_phase_s)
+        return SwarmOptions(self.connector, self.models, settings, quiet_phase_s)
 
 
 def _find(tree: ast.Module, names: list[str]) -> ast.stmt | None:

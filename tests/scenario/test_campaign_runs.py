@@ -31,6 +31,7 @@ def test_a_campaign_of_a_correct_connector_is_clean(
     document = json.loads(capsys.readouterr().out)
     assert (code, document["runs"], document["passed"]) == (ExitCode.OK, 6, 6), document
     assert document["groups"] == []
+    assert "wrong-bytes/consumer" in document["canary"]["groups"]
     assert set(document) >= {"by_oracle", "failing_seeds", "fault_coverage", "wall_s", "runs_per_s"}
     lines = (out / "results.jsonl").read_text().splitlines()
     of_workers = {r["seed"]: r["event_hash"] for r in map(json.loads, lines)}

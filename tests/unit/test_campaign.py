@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import sys
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,6 +19,8 @@ from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, shar
 from faults.campaign.store import Store
 from faults.campaign.swarm import SwarmOptions, draw_faults, scenario_of
 from faults.campaign.worker import Job
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
 from faults.kinds import KINDS
 from faults.schedule import decode
 from sim.errors import UsageError
@@ -183,8 +186,8 @@ def test_a_worker_that_dies_or_hangs_costs_its_seed_only(tmp_path: Path) -> None
     """The seed is reported with what happened, and all others have their results."""
     script = tmp_path / "worker.py"
     script.write_text(FAKE_WORKER)
-    pool = Pool(2, limit_s=5.0, command=[sys.executable, str(script)])
-    results = {result.seed: result for result in pool.run(iter(range(8)), job)}
+    with Pool(2, limit_s=5.0, command=[sys.executable, str(script)]) as pool:
+        results = {result.seed: result for result in pool.run(iter(range(8)), job)}
     assert sorted(results) == list(range(8))
     assert {seed for seed, r in results.items() if r.status == "passed"} == {0, 1, 3, 5, 6, 7}
     assert results[2].detail == "the worker process died (exit code 7)"
@@ -195,13 +198,42 @@ def test_workers_end_with_the_campaign(tmp_path: Path) -> None:
     """Ctrl-C closes the stream of results, and nobody goes on computing."""
     script = tmp_path / "worker.py"
     script.write_text(FAKE_WORKER)
-    pool = Pool(2, limit_s=60.0, command=[sys.executable, str(script)])
-    results = pool.run(iter([0, 4, 4]), job)
-    assert next(results).seed == 0
-    workers = [worker.process for worker in pool._workers]
-    results.close()
-    assert workers
-    assert all(process.poll() is not None for process in workers)
+    with Pool(2, limit_s=60.0, command=[sys.executable, str(script)]) as pool:
+        results = pool.run(iter([0, 4, 4]), job)
+        assert next(results).seed == 0
+        workers = [worker.process for worker in pool._workers]
+        results.close()
+        assert workers
+        assert all(process.poll() is not None for process in workers)
+
+
+def test_workers_stay_for_the_next_run_of_the_pool(tmp_path: Path) -> None:
+    """Loading vLLM takes seconds; a worker that ran one thing takes the next, and ends at last."""
+    script = tmp_path / "worker.py"
+    script.write_text(FAKE_WORKER)
+    with Pool(1, limit_s=60.0, command=[sys.executable, str(script)]) as pool:
+        list(pool.run(iter([0]), job))
+        (worker,) = pool._idle
+        assert [result.seed for result in pool.run(iter([1, 3]), job)] == [1, 3]
+        assert pool._idle == [worker]
+        assert worker.process.poll() is None
+    assert worker.process.poll() is not None
+
+
+def test_a_canary_that_nobody_notices_stops_the_campaign(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Workers that pass everything would pass every campaign: exit code 3, and no seed is run."""
+    script = tmp_path / "worker.py"
+    script.write_text(FAKE_WORKER)
+    blind = partial(Pool, command=[sys.executable, str(script)])
+    monkeypatch.setattr("faults.cli.campaign.Pool", blind)
+    out = tmp_path / "out"
+    code = dispatch.run(["campaign", "--seeds", "3", "--jobs", "1", "--out", str(out)])
+    assert code == ExitCode.TESTBED_FAILED
+    said = " ".join(capsys.readouterr().err.split())
+    assert "the rule wrong-bytes did not notice: passed" in said
+    assert not (out / "results.jsonl").exists()
 
 
 # -------------------------------------------------- directories, known defects

@@ -1,0 +1,61 @@
+"""The canary: a planted defect that every campaign has to notice before its seeds count.
+
+A harness that notices nothing is green. So each campaign first gives its workers a connector that
+is known to be wrong, the reference connector with one line changed; if no rule says so, nothing
+that the workers say about the connector under test is worth anything.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from faults.campaign.pool import Pool
+from faults.campaign.result import SeedResult
+from faults.campaign.worker import Job
+from faults.mutants.mutant import Mutant
+from sim.errors import TestbedError
+
+CANARY = Mutant(
+    name="canary",
+    breaks="The last block that is loaded is left as it was.",
+    connector="reference",
+    module="sim.reference.connector",
+    qualname="_placement",
+    right="for place in range(first, last) if",
+    wrong="for place in range(first, last - 1) if",
+    settings={"perturb": "false"},
+)
+_SEED = 0
+
+
+class CanaryNotNoticed(TestbedError):
+    """The workers ran a wrong connector, and no rule was broken."""
+
+
+def sing(pool: Pool) -> dict[str, Any]:
+    """Let ``pool`` run the canary.
+
+    Returns:
+        The seed and the groups of failures that it fell into.
+
+    Raises:
+        CanaryNotNoticed: it fell into none.
+    """
+    with TemporaryDirectory(prefix="faultlab-canary-") as directory:
+        CANARY.write(Path(directory))
+        options = CANARY.options(Path(directory), quiet_phase_s=1.0)
+        results = list(pool.run(iter([_SEED]), lambda seed: Job(seed, options)))
+    groups = [failure.group for result in results for failure in result.failures]
+    if "wrong-bytes/consumer" not in groups:
+        raise CanaryNotNoticed(
+            f"a connector that is known to be wrong ({CANARY.breaks[:-1].lower()}) was run on "
+            f"seed {_SEED}, and the rule wrong-bytes did not notice: {_said(results)}. No seed was "
+            "run, because their results would mean nothing"
+        )
+    return {"seed": _SEED, "groups": groups}
+
+
+def _said(results: list[SeedResult]) -> str:
+    return "; ".join(f"{r.status} {r.detail}".strip() for r in results) or "no result came"
