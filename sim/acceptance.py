@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from sim.probes import Probe
 from sim.request_ids import logical_id
+
+
+FIRST_STEPS = 12
+"""More than an odd row behind a prompt can reach, even if every step brings one token only."""
+
+
+class StepAcceptance(msgspec.Struct, frozen=True, kw_only=True):
+    """The n-th steps of all legs that had so many."""
+
+    legs: int
+    accepted: int
+
+    @property
+    def per_step(self) -> float:
+        """Accepted drafts of an average one of these steps."""
+        return self.accepted / self.legs
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +36,14 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     accepted_at: list[int]
     """By place in a step, the first draft's first."""
+    first_steps: list[StepAcceptance]
+    """By number of the step in its leg, as far as there were any, up to `FIRST_STEPS`. A consumer's
+    first step computes the prompt's last token, and has placeholders verified."""
+
+    @property
+    def per_step(self) -> float:
+        """Accepted drafts of an average step; 0 if there were none."""
+        return self.accepted / self.steps if self.steps else 0.0
 
     @property
     def rate(self) -> float:
@@ -48,4 +74,11 @@ class AcceptanceCount(Probe):
             drafts=self._drafts,
             accepted=sum(accepted),
             accepted_at=[sum(count > place for count in accepted) for place in range(self._places)],
+            first_steps=list(self._first_steps()),
         )
+
+    def _first_steps(self) -> Iterator[StepAcceptance]:
+        for number in range(FIRST_STEPS):
+            accepted = [counts[number] for counts in self.by_leg.values() if number < len(counts)]
+            if accepted:
+                yield StepAcceptance(legs=len(accepted), accepted=sum(accepted))

@@ -87,11 +87,9 @@ class Deployment:
 
     @property
     def _options(self) -> EngineOptions:
-        """Of every engine; a model may speculate by itself."""
-        options, preset = self._scenario.engine, get_preset(self._scenario.model)
-        if options.speculation is None:
-            return msgspec.structs.replace(options, speculation=preset.speculation)
-        return options
+        """Of every engine."""
+        speculation = self._scenario.speculation
+        return msgspec.structs.replace(self._scenario.engine, speculation=speculation)
 
     def _capacity(self) -> tuple[int, int]:
         """Blocks of each rank, and the longest request in tokens."""

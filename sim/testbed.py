@@ -81,7 +81,9 @@ class TestBed:
         self._never_sent: list[str] = []
         self._steps = StepCount()
         self.world.probes.add(self._steps)
-        self.acceptance = AcceptanceCount(scenario.engine.num_speculative_tokens, EPILOGUE)
+        speculation = scenario.speculation
+        drafts = speculation.num_speculative_tokens if speculation else 0
+        self.acceptance = AcceptanceCount(drafts, EPILOGUE)
         self.world.probes.add(self.acceptance)
 
     # ------------------------------------------------------------- the phases
@@ -227,7 +229,7 @@ class TestBed:
             wall_s=wall_s,
             guest_s=self.kernel.guest_wall_s,
             engine_steps=self._steps.count,
-            speculation=self.acceptance.total() if self.scenario.engine.speculation else None,
+            speculation=self.acceptance.total() if self.scenario.speculation else None,
             events=log.switches + len(log.records),
             event_hash=log.digest(),
             seed=self.scenario.seed,

@@ -75,9 +75,9 @@ def _unusual(scenario: Scenario) -> Iterator[str]:
         yield f"DP {engine.data_parallel_size}"
     if topology.nodes == "shared":
         yield "one shared machine"
-    if engine.speculation is not None:
-        drafts = engine.speculation.num_speculative_tokens
-        yield f"speculation {engine.speculation.method} × {drafts}"
+    if scenario.speculation is not None:
+        drafts = scenario.speculation.num_speculative_tokens
+        yield f"speculation {scenario.speculation.method} × {drafts}"
     if scenario.overlay:
         yield f"sources from {scenario.overlay}"
 
@@ -99,12 +99,14 @@ def requests_line(outcome: Outcome) -> str:
 
 
 def drafts_line(acceptance: Acceptance) -> str:
-    """How many drafts were accepted, in all and by place in a step."""
+    """How many drafts were accepted: in all, by place in a step, and in each leg's first steps."""
     steps = max(acceptance.steps, 1)
     by_place = ", ".join(f"{count / steps:.0%}" for count in acceptance.accepted_at)
+    by_step = ", ".join(f"{step.per_step:.2f}" for step in acceptance.first_steps)
     return (
         f"{acceptance.accepted} of {acceptance.drafts} accepted ({acceptance.rate:.1%}) "
-        f"in {acceptance.steps} steps; by place in a step: {by_place}"
+        f"in {acceptance.steps} steps, {acceptance.per_step:.2f} a step; by place in a step: "
+        f"{by_place}; in the first steps: {by_step}"
     )
 
 

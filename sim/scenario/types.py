@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from sim.engine.options import EngineOptions
-from sim.model.presets import Geometry
+from sim.model.presets import Geometry, get_preset
+from sim.model.speculation import Speculation
 from sim.router.options import COLOCATED_PHASES, RouterOptions, Seconds
 from sim.scenario.workloads import GeneratedWorkload, Workload
 
@@ -82,6 +83,11 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def num_ranks(self) -> int:
         """How many devices have a KV cache."""
         return self.num_engines * self.engine.tp_size
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """What its engines speculate with; a model may do so by itself."""
+        return self.engine.speculation or get_preset(self.model).speculation
 
     def __post_init__(self) -> None:
         """Refuse what the router can do with other engines only."""

@@ -1,4 +1,4 @@
-"""300 requests of a real trace, at their own lengths, in every engine variant that vLLM accepts."""
+"""300 requests of a real trace or like one, in every engine variant that vLLM accepts."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from sim.kernel import Seed
 from sim.model.presets import PRESETS, ModelPreset, get_preset
 from sim.run import run
 from sim.scenario import (
+    GeneratedWorkload,
     InlineRequest,
     InlineWorkload,
     Scenario,
     TraceWorkload,
+    Workload,
     with_settings,
     workload_of,
 )
@@ -37,10 +39,21 @@ TRACES = Path(os.environ.get("FAULTLAB_TRACES", Path(__file__).parents[3] / "sha
 TRACE = TRACES / "mooncake_fast25_conversation_trace.jsonl"
 REQUESTS = 300
 SHORT = 0.1
-"""By which the lengths are scaled, except without drafts in READ mode."""
+"""By which the lengths are scaled, except in READ mode without a drafter that is asked for."""
 DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
 """What MoRIIO accepts beside the model's layers."""
+OWN_LENGTHS = ("moriio-read", "hybrid-async", "hybrid-sync")
 MORIIO = [setup for setup in SETUPS if setup.settings.get("connector") == "moriio"]
+HYBRID = [
+    Setup(
+        f"hybrid-{mode}",
+        settings={"connector": "hybrid", "extra_config": f"{{load_mode: {mode}}}"},
+    )
+    for mode in ("async", "sync")
+]
+"""The suite's own setups of this connector give up holds after seconds, which a trace outlasts."""
+PREFIX_SHARE = 0.4
+"""Of the generated requests' prompt tokens."""
 
 
 @dataclass(frozen=True)
@@ -54,24 +67,32 @@ class TraceVariant:
     executor: str
     async_scheduling: str
     policy: str
+    tp_size: int = 1
+    source: str = "trace"
+    """Or ``generated``, of the trace's shape."""
 
     @property
     def name(self) -> str:
         scheduling = "async" if self.async_scheduling == "true" else "sync"
         kind = "-".join(filter(None, (self.preset.name, self.method, self.setup.name)))
-        return f"{kind}-{self.executor}-{scheduling}-{self.policy}"
+        return f"{kind}-{self.source}-{self.executor}-{scheduling}-{self.policy}"
 
     @property
     def is_at_own_lengths(self) -> bool:
-        return self.method is None and self.setup.name == "moriio-read"
+        return self.method is None and self.setup.name in OWN_LENGTHS
+
+    def workload(self) -> Workload:
+        scale = 1.0 if self.is_at_own_lengths else SHORT
+        if self.source == "generated":
+            return GeneratedWorkload(REQUESTS, shared_prefix_share=PREFIX_SHARE, length_scale=scale)
+        return TraceWorkload(path=str(TRACE), requests=REQUESTS, length_scale=scale)
 
     def scenario(self) -> Scenario:
-        scale = 1.0 if self.is_at_own_lengths else SHORT
-        workload = TraceWorkload(path=str(TRACE), requests=REQUESTS, length_scale=scale)
-        plain = Scenario(model=self.preset.name, workload=workload)
+        plain = Scenario(model=self.preset.name, workload=self.workload())
         settings = {
             **self.setup.settings,
             "executor": self.executor,
+            "tp_size": str(self.tp_size),
             "async_scheduling": self.async_scheduling,
             "kv_load_failure_policy": self.policy,
         }
@@ -82,7 +103,13 @@ class TraceVariant:
 
 
 def trace_variants() -> Iterator[TraceVariant]:
-    """All of them, the models last so that a stopped run has seen every model."""
+    """All of them."""
+    yield from _of_moriio()
+    yield from _of_hybrid()
+
+
+def _of_moriio() -> Iterator[TraceVariant]:
+    """The models last so that a stopped run has seen every model."""
     for setup, policy, executor, scheduling, preset in itertools.product(
         MORIIO,
         ("fail", "recompute"),
@@ -94,6 +121,17 @@ def trace_variants() -> Iterator[TraceVariant]:
             methods = filter(None, [DRAFTERS.get(preset.name)])
             for method in (None, *methods):
                 yield TraceVariant(preset, setup, method, executor, scheduling, policy)
+
+
+def _of_hybrid() -> Iterator[TraceVariant]:
+    """On two ranks. What vLLM would answer from a failed load is refused with synchronous loads
+    that are to be recomputed, unless scheduling is synchronous, too."""
+    for policy, setup, source, preset in itertools.product(
+        ("fail", "recompute"), HYBRID, ("trace", "generated"), PRESETS.values()
+    ):
+        is_refused = setup.name == "hybrid-sync" and policy == "recompute"
+        scheduling = "false" if is_refused else "true"
+        yield TraceVariant(preset, setup, None, "multi-process", scheduling, policy, 2, source)
 
 
 def expected_findings(variant: TraceVariant) -> list[Finding]:
@@ -119,7 +157,9 @@ def row(done: Run) -> str:
     cells = (
         done.scenario.model,
         engine.speculation.method if engine.speculation else "",
-        "WRITE" if get_connector("moriio").writes(done.scenario.extra_config) else "READ",
+        done.scenario.workload.__struct_config__.tag,
+        _mode(done.scenario),
+        f"TP {engine.tp_size}",
         engine.executor,
         "asynchronous" if engine.async_scheduling else "synchronous",
         engine.kv_load_failure_policy,
@@ -130,6 +170,13 @@ def row(done: Run) -> str:
         f"{outcome.wall_s:.0f} s",
     )
     return f"| {' | '.join(cells)} |"
+
+
+def _mode(scenario: Scenario) -> str:
+    """Of the connector."""
+    if "load_mode" in scenario.extra_config:
+        return f"hybrid {scenario.extra_config['load_mode']}"
+    return "WRITE" if get_connector("moriio").writes(scenario.extra_config) else "READ"
 
 
 def serve(scenario: Scenario) -> Run:
