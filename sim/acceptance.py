@@ -9,9 +9,8 @@ import msgspec
 from sim.probes import Probe
 from sim.request_ids import logical_id
 
-
 FIRST_STEPS = 12
-"""More than an odd row behind a prompt can reach, even if every step brings one token only."""
+"""More than what one odd row in a drafter's cache spoils, even if every step brings one token."""
 
 
 class StepAcceptance(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,11 +18,7 @@ class StepAcceptance(msgspec.Struct, frozen=True, kw_only=True):
 
     legs: int
     accepted: int
-
-    @property
-    def per_step(self) -> float:
-        """Accepted drafts of an average one of these steps."""
-        return self.accepted / self.legs
+    accepted_per_step: float
 
 
 class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,21 +29,17 @@ class Acceptance(msgspec.Struct, frozen=True, kw_only=True):
     """In which drafts were verified."""
     drafts: int
     accepted: int
+    accepted_per_step: float
     accepted_at: list[int]
     """By place in a step, the first draft's first."""
     first_steps: list[StepAcceptance]
-    """By number of the step in its leg, as far as there were any, up to `FIRST_STEPS`. A consumer's
-    first step computes the prompt's last token, and has placeholders verified."""
-
-    @property
-    def per_step(self) -> float:
-        """Accepted drafts of an average step; 0 if there were none."""
-        return self.accepted / self.steps if self.steps else 0.0
+    """The first steps of the legs, one after the other, `FIRST_STEPS` at most. A consumer's first
+    one computes the prompt's last token, and has no drafts yet but placeholders."""
 
     @property
     def rate(self) -> float:
         """Of all drafts; 0 if there were none."""
-        return self.accepted / self.drafts if self.drafts else 0.0
+        return _ratio(self.accepted, self.drafts)
 
 
 class AcceptanceCount(Probe):
@@ -73,6 +64,7 @@ class AcceptanceCount(Probe):
             steps=len(accepted),
             drafts=self._drafts,
             accepted=sum(accepted),
+            accepted_per_step=_ratio(sum(accepted), len(accepted)),
             accepted_at=[sum(count > place for count in accepted) for place in range(self._places)],
             first_steps=list(self._first_steps()),
         )
@@ -81,4 +73,12 @@ class AcceptanceCount(Probe):
         for number in range(FIRST_STEPS):
             accepted = [counts[number] for counts in self.by_leg.values() if number < len(counts)]
             if accepted:
-                yield StepAcceptance(legs=len(accepted), accepted=sum(accepted))
+                yield StepAcceptance(
+                    legs=len(accepted),
+                    accepted=sum(accepted),
+                    accepted_per_step=_ratio(sum(accepted), len(accepted)),
+                )
+
+
+def _ratio(part: int, whole: int) -> float:
+    return part / whole if whole else 0.0

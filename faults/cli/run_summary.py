@@ -99,15 +99,20 @@ def requests_line(outcome: Outcome) -> str:
 
 
 def drafts_line(acceptance: Acceptance) -> str:
-    """How many drafts were accepted: in all, by place in a step, and in each leg's first steps."""
+    """How many drafts were accepted, in all and by place in a step."""
     steps = max(acceptance.steps, 1)
     by_place = ", ".join(f"{count / steps:.0%}" for count in acceptance.accepted_at)
-    by_step = ", ".join(f"{step.per_step:.2f}" for step in acceptance.first_steps)
     return (
         f"{acceptance.accepted} of {acceptance.drafts} accepted ({acceptance.rate:.1%}) "
-        f"in {acceptance.steps} steps, {acceptance.per_step:.2f} a step; by place in a step: "
-        f"{by_place}; in the first steps: {by_step}"
+        f"in {acceptance.steps} steps, {acceptance.accepted_per_step:.2f} a step; "
+        f"by place in a step: {by_place}"
     )
+
+
+def first_steps_line(acceptance: Acceptance) -> str:
+    """Accepted drafts of each request's first steps, which a hand-off may spoil."""
+    by_step = ", ".join(f"{step.accepted_per_step:.2f}" for step in acceptance.first_steps)
+    return f"accepted in each request's first steps: {by_step}"
 
 
 def notes_line(outcome: Outcome) -> str:
@@ -150,6 +155,7 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
         table.add_row("fault", Text(sentence))
     if outcome.speculation is not None:
         table.add_row("drafts", Text(drafts_line(outcome.speculation)))
+        table.add_row("", Text(first_steps_line(outcome.speculation)))
     table.add_row("time", Text(speed(outcome)))
     table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")

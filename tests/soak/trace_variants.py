@@ -39,7 +39,7 @@ TRACES = Path(os.environ.get("FAULTLAB_TRACES", Path(__file__).parents[3] / "sha
 TRACE = TRACES / "mooncake_fast25_conversation_trace.jsonl"
 REQUESTS = 300
 SHORT = 0.1
-"""By which the lengths are scaled, except in READ mode without a drafter that is asked for."""
+"""By which the lengths are scaled, but for the trace in READ mode, with no drafter but the model's."""
 DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
 """What MoRIIO accepts beside the model's layers."""
 OWN_LENGTHS = ("moriio-read", "hybrid-async", "hybrid-sync")
@@ -79,7 +79,8 @@ class TraceVariant:
 
     @property
     def is_at_own_lengths(self) -> bool:
-        return self.method is None and self.setup.name in OWN_LENGTHS
+        is_real = self.source == "trace" and self.method is None
+        return is_real and self.setup.name in OWN_LENGTHS
 
     def workload(self) -> Workload:
         scale = 1.0 if self.is_at_own_lengths else SHORT
