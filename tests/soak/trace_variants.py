@@ -39,7 +39,7 @@ TRACES = Path(os.environ.get("FAULTLAB_TRACES", Path(__file__).parents[3] / "sha
 TRACE = TRACES / "mooncake_fast25_conversation_trace.jsonl"
 REQUESTS = 300
 SHORT = 0.1
-"""By which the lengths are scaled, but for the trace in READ mode, with no drafter but the model's."""
+"""By which lengths are scaled, but for the trace in READ mode without a drafter that is added."""
 DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
 """What MoRIIO accepts beside the model's layers."""
 OWN_LENGTHS = ("moriio-read", "hybrid-async", "hybrid-sync")
