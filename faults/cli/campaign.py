@@ -93,7 +93,7 @@ def command(
     campaign = Campaign(Store(out, plan, resume=resume), excused)
     with Pool(jobs or os.cpu_count() or 1, seed_limit) as pool:
         canary = sing(pool)
-        with _progress(len(plan.seeds)) as on_result:
+        with progress(len(plan.seeds)) as on_result:
             campaign.run(pool, budget_s, on_result)
     if junit is not None:
         write_junit(junit, campaign.store.results, excused)
@@ -102,13 +102,13 @@ def command(
 
 
 @contextmanager
-def _progress(total: int) -> Iterator[OnResult]:
+def progress(total: int, title: str = "campaign") -> Iterator[OnResult]:
     """A bar on stderr, if somebody looks at it."""
     if not sys.stderr.isatty():
         yield lambda result: None
         return
     columns = (
-        TextColumn("campaign"),
+        TextColumn(title),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn("{task.fields[failed]} failed"),

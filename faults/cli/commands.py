@@ -31,6 +31,7 @@ class Command:
 COMMANDS = (
     Command("run", "faults.cli.run", "Run one scenario and judge it."),
     Command("campaign", "faults.cli.campaign", "Run many seeds with faults of their own."),
+    Command("compare", "faults.cli.compare", "Run the same seeds before and after a change."),
     Command("merge", "faults.cli.merge", "Put the shards of a campaign together."),
     Command("corpus", "faults.cli.corpus", "Run the scenarios after public reports."),
     Command("mutants", "faults.cli.mutants", "Run deliberate defects of the connector."),

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process_pool import InProcessPool
 
 from faults.campaign.campaign import Campaign
 from faults.campaign.merge import merge
 from faults.campaign.plan import Plan, Shard, plan_here
-from faults.campaign.pool import MakeJob
 from faults.campaign.result import SeedResult, summarize
 from faults.campaign.store import Store
 from faults.campaign.swarm import SwarmOptions
@@ -38,13 +37,6 @@ def test_a_campaign_of_a_correct_connector_is_clean(
     assert of_workers[3] == run_job(Job(3, REFERENCE)).event_hash
 
 
-class PoolOfNone:
-    """Runs seeds in this process."""
-
-    def run(self, seeds: Iterator[int], make_job: MakeJob) -> Generator[SeedResult, None, None]:
-        yield from (run_job(make_job(seed)) for seed in seeds)
-
-
 def test_two_shards_merged_are_the_whole_campaign(tmp_path: Path) -> None:
     """All but the times, from real runs, with failures in them."""
     options = SwarmOptions(
@@ -55,7 +47,7 @@ def test_two_shards_merged_are_the_whole_campaign(tmp_path: Path) -> None:
 
     def run(name: str, shard: Shard) -> Store:
         store = Store(tmp_path / name, plan_here(options, range(10, 14), shard))
-        Campaign(store).run(PoolOfNone(), None, lambda result: None)  # type: ignore[arg-type]
+        Campaign(store).run(InProcessPool(), None, lambda result: None)  # type: ignore[arg-type]
         return store
 
     def summary(plan: Plan, results: list[SeedResult]) -> dict[str, Any]:

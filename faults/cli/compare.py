@@ -1,0 +1,157 @@
+"""``faultlab compare``: my patch against what there was, on the same seeds."""
+
+from __future__ import annotations
+
+import json as json_text
+import os
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+
+from faults.campaign.campaign import Campaign
+from faults.campaign.canary import sing
+from faults.campaign.compare import compare
+from faults.campaign.plan import plan_here
+from faults.campaign.pool import Pool
+from faults.campaign.seeds import parse_seeds
+from faults.campaign.store import Store
+from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of
+from faults.cli.campaign import Jobs, Model, Out, Resume, SeedLimit, Seeds, Settings, progress
+from faults.cli.options import setting_pairs
+from faults.cli.outcome import ExitCode, JsonFlag, Outcome
+from faults.cli.run_summary import print_plain
+from sim.errors import UsageError
+
+Connectors = Annotated[
+    list[str], typer.Option(help="Give two: before and after; or one, with an overlay.")
+]
+Overlay = Annotated[
+    Path | None, typer.Option(help="Sources of the side after, such as a patched checkout.")
+]
+BeforeOverlay = Annotated[Path | None, typer.Option(help="Sources of the side before.")]
+_SIDES = ("before", "after")
+
+
+def command(
+    seeds: Seeds,
+    connector: Connectors,
+    overlay: Overlay = None,
+    before_overlay: BeforeOverlay = None,
+    model: Model = None,
+    setting: Settings = None,
+    jobs: Jobs = None,
+    seed_limit: SeedLimit = 600.0,
+    out: Out = None,
+    resume: Resume = False,
+    json: JsonFlag = False,
+) -> Outcome:
+    """Run the same seeds before and after a change; say which failures are new, and which gone.
+
+    With --out, results and failing runs of both sides are kept, in before and after.
+
+    \b
+    Examples:
+      faultlab compare --seeds 100 --connector moriio --overlay ~/vllm
+      faultlab compare --seeds 100 --connector moriio --connector hybrid
+      faultlab compare --seeds 50 --connector moriio --before-overlay ~/main --overlay ~/patch
+
+    Exit code 0: no new group of failures; 1: a new one; 2: bad usage; 3: none is new, but the
+    testbed failed, or a worker died or hung, in some run.
+    """
+    shared = SwarmOptions(
+        models=tuple(model or DEFAULT_MODELS), settings=setting_pairs(setting or ())
+    )
+    sides = _sides(shared, connector, (before_overlay, overlay))
+    for side in sides:
+        for number in range(len(side.models)):
+            scenario_of(number, side)
+    campaigns = []
+    for name, side in zip(_SIDES, sides, strict=True):
+        plan = plan_here(side, parse_seeds(seeds), (1, 1))
+        store = Store(None if out is None else out / name, plan, resume=resume)
+        campaigns.append(Campaign(store))
+    with Pool(jobs or os.cpu_count() or 1, seed_limit) as pool:
+        canary = sing(pool)
+        for name, campaign in zip(_SIDES, campaigns, strict=True):
+            with progress(len(campaign.store.plan.seeds), name) as on_result:
+                campaign.run(pool, None, on_result)
+            if campaign.interrupted:
+                break
+    document = {**_document(sides, campaigns), "canary": canary}
+    return Outcome(document, partial(_render, document), _exit_code(document))
+
+
+def _sides(
+    shared: SwarmOptions, connectors: list[str], overlays: tuple[Path | None, Path | None]
+) -> list[SwarmOptions]:
+    """What runs before and after; UsageError unless there are two sides, and they differ."""
+    if len(connectors) > 2:
+        raise UsageError(
+            f"--connector is given {len(connectors)} times; give it once, or twice: before, after"
+        )
+    before, after = connectors[0], connectors[-1]
+    if before == after and overlays[0] == overlays[1]:
+        raise UsageError(
+            f"both sides are {before} with the same sources; give a second --connector, or an "
+            "--overlay"
+        )
+    sides = []
+    for name, overlay in zip((before, after), overlays, strict=True):
+        added = {} if overlay is None else {"overlay": json_text.dumps(str(overlay.resolve()))}
+        sides.append(
+            msgspec.structs.replace(shared, connector=name, settings={**shared.settings, **added})
+        )
+    return sides
+
+
+def _document(sides: list[SwarmOptions], campaigns: list[Campaign]) -> dict[str, Any]:
+    before, after = (campaign.store.results for campaign in campaigns)
+    seeds = campaigns[0].store.plan.seeds
+    compared = compare(before, after)
+    return {
+        **{
+            name: {"connector": side.connector, "overlay": side.settings.get("overlay")}
+            for name, side in zip(_SIDES, sides, strict=True)
+        },
+        "seeds": len(seeds),
+        **compared,
+        "not_run": len(seeds) - compared["compared"] - len({e["seed"] for e in compared["errors"]}),
+        "interrupted": any(campaign.interrupted for campaign in campaigns),
+    }
+
+
+def _exit_code(document: dict[str, Any]) -> int:
+    if document["new"]:
+        return ExitCode.VIOLATION
+    return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
+
+
+def _render(document: dict[str, Any], console: Console) -> None:
+    titles = {"new": "bold red", "fixed": "bold green", "unchanged": "bold"}
+    counts = ", ".join(f"{len(document[title])} {title}" for title in titles)
+    ended = " (interrupted)" if document["interrupted"] else ""
+    print_plain(console, f"{document['compared']} seeds compared{ended}: {counts}")
+    if document["not_run"]:
+        print_plain(console, f"{document['not_run']} seeds were not run on both sides")
+    for error in document["errors"]:
+        print_plain(console, f"error in seed {error['seed']} {error['side']}: {error['detail']}")
+    for title, style in titles.items():
+        for entry in document[title]:
+            console.print(f"\n[{style}]{title}: {entry['group']}[/]")
+            print_plain(console, f"  {entry['detail']}")
+            print_plain(console, f"  {_where(entry)}")
+
+
+def _where(entry: dict[str, Any]) -> str:
+    before, after = (_seeds(entry[f"seeds_{side}"]) for side in _SIDES)
+    replay = "" if entry["artifact"] is None else f", faultlab replay {entry['artifact']}"
+    return f"seeds before: {before}; after: {after}{replay}"
+
+
+def _seeds(seeds: list[int], shown: int = 5) -> str:
+    listed = ", ".join(map(str, seeds[:shown])) or "none"
+    return listed if len(seeds) <= shown else f"{listed} and {len(seeds) - shown} more"

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+
+from faults.campaign.compare import compare
+from faults.campaign.result import Failure, SeedResult
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+
+
+def failed(seed: int, *groups: str) -> SeedResult:
+    failures = [Failure(group, group.partition("/")[0], f"{group} in {seed}") for group in groups]
+    return SeedResult(seed=seed, status="failed", failures=failures, artifact=f"at/{seed}")
+
+
+def passed(seed: int) -> SeedResult:
+    return SeedResult(seed=seed, status="passed")
+
+
+def names(entries: list[dict[str, object]]) -> list[object]:
+    return [entry["group"] for entry in entries]
+
+
+BEFORE = [failed(1, "leak/producer"), failed(2, "same-output"), passed(3)]
+AFTER = [failed(1, "leak/producer"), passed(2), failed(3, "wrong-bytes/consumer", "leak/producer")]
+
+
+def test_groups_are_new_fixed_or_unchanged() -> None:
+    """With the seeds of both sides, and the words of the side on which it can be seen now."""
+    document = compare(BEFORE, AFTER)
+    assert document["compared"] == 3
+    (new,), (fixed,), (same,) = (document[key] for key in ("new", "fixed", "unchanged"))
+    assert (new["group"], new["seeds_before"], new["seeds_after"]) == (
+        "wrong-bytes/consumer",
+        [],
+        [3],
+    )
+    assert (new["detail"], new["artifact"]) == ("wrong-bytes/consumer in 3", "at/3")
+    assert (fixed["group"], fixed["seeds_before"], fixed["artifact"]) == (
+        "same-output",
+        [2],
+        "at/2",
+    )
+    assert (same["seeds_before"], same["seeds_after"]) == ([1], [1, 3])
+
+
+def test_the_other_way_round_new_is_fixed() -> None:
+    """And what is unchanged stays so."""
+    there, back = compare(BEFORE, AFTER), compare(AFTER, BEFORE)
+    assert names(there["new"]) == names(back["fixed"])
+    assert names(there["fixed"]) == names(back["new"])
+    assert names(there["unchanged"]) == names(back["unchanged"])
+
+
+def test_a_seed_that_says_nothing_about_one_side_is_not_compared() -> None:
+    """What it says about the other would look new or fixed."""
+    error = SeedResult(seed=3, status="error", detail="died")
+    document = compare([*BEFORE[:2], error], AFTER)
+    assert document["compared"] == 2
+    assert document["new"] == []
+    assert document["errors"] == [{"seed": 3, "side": "before", "detail": "died"}]
+    assert compare(BEFORE[:2], AFTER)["new"] == []
+
+
+def test_engines_that_start_no_longer_are_new() -> None:
+    """A patch that refuses everything fails nothing else."""
+    refused = [SeedResult(seed=seed, status="refused", detail="no") for seed in (1, 2, 3)]
+    document = compare([passed(1), passed(2), passed(3)], refused)
+    assert names(document["new"]) == ["start-refused"]
+    assert document["new"][0]["detail"] == "no"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--connector", "moriio"], "both sides are moriio with the same sources"),
+        (["--connector", "hybrid", "--connector", "hybrid"], "both sides are hybrid"),
+        (["--connector", "a", "--connector", "b", "--connector", "c"], "is given 3 times"),
+        (["--connector", "moriio", "--connector", "morio"], "moriio"),
+        ([], "--connector"),
+    ],
+)
+def test_sides_that_are_none_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything runs."""
+    assert dispatch.run(["compare", "--seeds", "2", *arguments]) == ExitCode.BAD_USAGE
+    assert said in " ".join(capsys.readouterr().err.split())
