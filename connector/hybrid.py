@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -26,6 +27,7 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.outputs import KVConnectorOutput
 
 from connector.consumer_scheduler import ConsumerScheduler
+from connector.control_plane import limit_control_plane
 from connector.core.config import check_parallelism, check_recomputation, parse_settings
 from connector.core.groups import check_transferable
 from connector.logs import log
@@ -76,6 +78,7 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         self._consumer: ConsumerScheduler | None = None
         self._worker: Worker | None = None
         if role == KVConnectorRole.WORKER:
+            self._limit_control_plane()
             from connector.worker import Worker  # noqa: PLC0415  # needs mori, schedulers do not
 
             self._worker = Worker(vllm_config, kv_cache_config, self._settings)
@@ -83,6 +86,11 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
             check_transferable(self._groups, self._settings.drafter_groups)
             self._start_scheduler_half(vllm_config)
         self._say_what_applies()
+
+    def _limit_control_plane(self) -> None:
+        warning = limit_control_plane(os.environ, self._settings.control_timeout_s)
+        if warning is not None:
+            log.warning("setting-replaced", role=self._settings.role, half="worker", reason=warning)
 
     def _start_scheduler_half(self, vllm_config: VllmConfig) -> None:
         settings = self._settings

@@ -20,13 +20,7 @@ from connector.metadata import LoadOrder, ReleaseOrder
 from connector.peer import Batch, Peer
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
-from connector.transport import (
-    ReadState,
-    TransportError,
-    describe_failure,
-    is_queue_full,
-    state_of,
-)
+from connector.transport import ReadState, describe_failure, is_queue_full, state_of
 
 _FIRST_BACKOFF_S = 0.001
 _LONGEST_BACKOFF_S = 0.05
@@ -147,18 +141,22 @@ class LoadSteps:
         try:
             if load.peer is None:
                 load.peer = self._peers.source(order.address)
-            incarnation = order.hold.incarnation if order.hold is not None else None
-            if load.is_ready() and load.peer.connect(now, incarnation):
-                self._peers.check_safe(load.peer)
+            if load.is_ready() and self._is_connected(load.peer, order, now):
                 load.endpoint = load.peer.endpoint
                 load.batches = load.peer.batches(order.plan)
                 return LoadEvent.CONNECTED
         except (ConnectorError, ValueError) as error:
             load.reason = str(error)
-            if load.peer is not None and isinstance(error, TransportError):
-                load.peer.forget()  # sessions are opened only to who has just answered
             return LoadEvent.REFUSED
-        return self._timed_out(load, now, "the peer did not answer the handshake")
+        trouble = load.peer.trouble or "the peer did not answer the handshake"
+        return self._timed_out(load, now, trouble)
+
+    def _is_connected(self, peer: Peer, order: LoadOrder, now: float) -> bool:
+        incarnation = order.hold.incarnation if order.hold is not None else None
+        if not peer.connect(now, incarnation):
+            return False
+        self._peers.check_safe(peer)
+        return peer.open_sessions(order.plan)
 
     def _read(self, load: Load, now: float) -> LoadEvent | None:
         self._post_again(load, now)

@@ -5,6 +5,7 @@ Used by the loader's thread alone. Nothing here waits: the loader calls again an
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,10 +21,14 @@ from connector.core.offer import HoldId
 from connector.core.pairing import Plan
 from connector.endpoint import Endpoint, Endpoints
 from connector.memory import CacheMemory
-from connector.transport import unpack_memory
+from connector.transport import TransportError, unpack_memory
 
 CheckWelcome = Callable[[str, wire.Welcome], None]
 """Raises PeerMismatch if the caches of the named peer are not like ours."""
+
+
+_TURN_S = 0.05  # of opening sessions while other loads wait
+_SHARE = 10  # a peer that fails to open sessions may cost the others this part of their time
 
 
 @dataclass
@@ -47,6 +52,8 @@ class Peer:
         endpoints: ours.
         check: refuses a peer.
         control_timeout_s: for one answer.
+        longest_pause_s: after a session could not be opened; shorter than a load may take, so that
+            each has its try.
     """
 
     def __init__(
@@ -58,6 +65,7 @@ class Peer:
         endpoints: Endpoints,
         check: CheckWelcome,
         control_timeout_s: float,
+        longest_pause_s: float,
     ) -> None:
         self.name = f"{host}:{port}"
         self._context = context
@@ -67,9 +75,12 @@ class Peer:
         self.endpoint: Endpoint | None = None
         self._check = check
         self._control_timeout_s = control_timeout_s
+        self._longest_pause_s = longest_pause_s
         self._handshake: zmq.Socket[bytes] | None = None
         self._frames: list[bytes] = []
         self._again_at = 0.0
+        self._paused_until = 0.0
+        self.trouble = ""
         self._questions: zmq.Socket[bytes] | None = None
         self.answers: dict[int, bool] = {}
         self.welcome: wire.Welcome | None = None
@@ -88,6 +99,8 @@ class Peer:
         Raises:
             ConnectorError: it cannot be read from.
         """
+        if now < self._paused_until:
+            return False
         self._take(self._endpoints.current())
         welcome = self.welcome
         if welcome is not None and incarnation in (None, welcome.incarnation):
@@ -173,11 +186,42 @@ class Peer:
 
     # ------------------------------------------------------------------ reading
 
-    def batches(self, plan: Plan) -> list[Batch]:
-        """The reads of ``plan``, one batch a session.
+    def open_sessions(self, plan: Plan) -> bool:
+        """Go on to open what ``plan`` is read through; True when that is done.
+
+        The library holds the interpreter's lock meanwhile, so each call takes a short time, or a
+        single exchange with the peer. After one that failed the peer is left alone for a while.
 
         Raises:
-            ConnectorError: a session cannot be opened.
+            TransportError: a session cannot be opened; the peer has to answer a handshake again.
+        """
+        assert self.endpoint is not None
+        began = time.monotonic()
+        for layer in self._memory.layers:
+            local, remote = self.endpoint.local[layer.name][0], self._remote[layer.name][0]
+            key = (local.id, remote.id)
+            if key in self._sessions or not plan.pairs[layer.payload_index]:
+                continue
+            if time.monotonic() - began > _TURN_S:
+                return False
+            try:
+                self._sessions[key] = self.endpoint.transport.open_session(local, remote)
+            except TransportError as error:
+                self._pause(began, str(error))
+                raise
+        self.trouble = ""
+        return True
+
+    def _pause(self, began: float, trouble: str) -> None:
+        now = time.monotonic()
+        self._paused_until = now + min(_SHARE * (now - began), self._longest_pause_s)
+        self.trouble = trouble
+        self.forget()
+
+    def batches(self, plan: Plan) -> list[Batch]:
+        """The reads of ``plan``, one batch a session; all sessions are open.
+
+        Raises:
             ValueError: a block id is outside a pool.
         """
         welcome, endpoint = self.welcome, self.endpoint
@@ -201,8 +245,6 @@ class Peer:
                 self._remote[layer.name],
             )
             key = (local.id, remote.id)
-            if key not in self._sessions:
-                self._sessions[key] = endpoint.transport.open_session(local, remote)
             batch = batches.setdefault(key, Batch(self._sessions[key], [], [], []))
             batch.ours += [local_base + offset for offset in ours]
             batch.theirs += [remote_base + offset for offset in theirs]

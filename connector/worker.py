@@ -193,8 +193,8 @@ class Worker:
         endpoints = Endpoints(make_endpoint, self.counters, self._rank)
 
         def make_peer(host: str, port: int) -> Peer:
-            timeout = settings.control_timeout_s
-            return Peer(context, host, port, memory, endpoints, check, timeout)
+            timeout, pause = settings.control_timeout_s, settings.transfer_timeout_s / 2
+            return Peer(context, host, port, memory, endpoints, check, timeout, pause)
 
         timeouts = Timeouts(
             settings.transfer_timeout_s, settings.fence_timeout_s, settings.control_timeout_s

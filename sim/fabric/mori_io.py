@@ -24,12 +24,18 @@ _EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 def make(kernel: Kernel, fabric: Fabric, environ: Mapping[str, str] = _EMPTY) -> ModuleType:
-    """``mori.io``, with the ``MORI_IO_*`` variables of ``environ`` in effect."""
+    """``mori.io``, with the ``MORI_IO_*`` variables of ``environ`` in effect.
+
+    An engine reads them when it is created, in the process that creates it.
+
+    Raises:
+        UsageError: a variable is no number.
+    """
     module = ModuleType("mori.io")
-    settings = MoriSettings.from_environ(environ)
+    MoriSettings.from_environ(environ)
     status = type("TransferStatus", (TransferStatus,), {"_kernel": kernel})
     session = type("IOEngineSession", (IOEngineSession,), {"_status": status})
-    bound = {"_fabric": fabric, "_settings": settings, "_session": session, "_status": status}
+    bound = {"_fabric": fabric, "_environ": environ, "_session": session, "_status": status}
     contents: dict[str, Any] = {
         "IOEngine": type("IOEngine", (IOEngine,), bound),
         "IOEngineSession": session,

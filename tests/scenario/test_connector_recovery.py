@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from faults.mutants.catalog import MUTANTS
 from faults.running import run
@@ -13,7 +14,7 @@ from faults.schedule import parse
 from sim.engine.options import EngineOptions
 from sim.outcome import Outcome
 from sim.probes import Probe
-from sim.scenario import Scenario, UniformWorkload, with_settings
+from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
 from sim.units import SECOND
 
 LATE = "late-landing:by_s=10,request=req-0"
@@ -25,17 +26,35 @@ class Ends(Probe):
 
     def __init__(self) -> None:
         self.reports: dict[str, tuple[bool, int]] = {}
-        self.now_ns = lambda: 0
+        self._now_ns = lambda: 0
 
     def engine_started(self, engine: Any) -> None:
-        self.now_ns = lambda: engine.kernel.now_ns
+        self._now_ns = lambda: engine.kernel.now_ns
 
     def receiving_finished(self, node: str, rank: int, request_id: str, *, failed: bool) -> None:
-        self.reports[request_id] = (failed, self.now_ns())
+        self.reports[request_id] = (failed, self._now_ns())
+
+
+class ClientEnds(Probe):
+    """How each request ended, and how long it took."""
+
+    def __init__(self) -> None:
+        self.ended: dict[str, tuple[str, int]] = {}
+        self._started: dict[str, int] = {}
+        self._now_ns = lambda: 0
+
+    def engine_started(self, engine: Any) -> None:
+        self._now_ns = lambda: engine.kernel.now_ns
+
+    def request_started(self, request_id: str) -> None:
+        self._started[request_id] = self._now_ns()
+
+    def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
+        self.ended[request_id] = (outcome, self._now_ns() - self._started[request_id])
 
 
 def serve(
-    fault: str, overlay: Path | None = None, probe: Probe | None = None, **changes: Any
+    fault: str | None, overlay: Path | None = None, probe: Probe | None = None, **changes: Any
 ) -> Outcome:
     """Requests of which the caches hold two, so that what one gives back is taken by the next."""
     scenario = Scenario(
@@ -47,7 +66,7 @@ def serve(
         engine=EngineOptions(num_blocks=85),
         quiet_phase_s=30,
         extra_config=TIGHT,
-        faults=(msgspec.to_builtins(parse(fault)),),
+        faults=() if fault is None else (msgspec.to_builtins(parse(fault)),),
     )
     scenario = msgspec.structs.replace(scenario, **changes)
     if overlay is not None:
@@ -72,3 +91,41 @@ def test_the_bytes_would_land_if_the_queue_pairs_were_not_destroyed(tmp_path: Pa
     MUTANTS["queue-pair-not-destroyed"].write(tmp_path)
     outcome = serve(LATE, tmp_path)
     assert any(v.oracle == "use-after-free" for v in outcome.violations), outcome.violations
+
+
+CONTROL_TIMEOUT_NS = SECOND // 2
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "control-plane-silent:count=1000,peer=p0",
+        "crash:node=p0,phase=handshake,for_s=5",
+        "never-answers:node=p0",
+        "pause:node=p0,phase=handshake,for_s=4",
+    ],
+)
+def test_a_dead_peer_costs_requests_to_a_healthy_one_one_control_plane_time_out(fault: str) -> None:
+    """Whether it accepts connections and never answers, or is gone, or stands still: every request
+    of the other producer is served, at most half a second later than without the fault."""
+    many = UniformWorkload(
+        requests=30, prompt_tokens=(100, 100), output_tokens=(4, 4), interval_ms=50
+    )
+    changes = {
+        "topology": Topology(producers=2),
+        "engine": EngineOptions(),
+        "workload": many,
+        "extra_config": {**TIGHT, "transfer_timeout": 6, "defer_timeout": 10},
+    }
+    with_fault, without = ClientEnds(), ClientEnds()
+    outcome = serve(fault, probe=with_fault, **changes)
+    serve(None, probe=without, **changes)
+    assert outcome.violations == []
+    late = [took_ns for _, took_ns in with_fault.ended.values()]
+    assert max(late) > 2 * CONTROL_TIMEOUT_NS  # of the dead one
+    for number in range(1, 30, 2):  # the router takes turns
+        name = f"req-{number}"
+        how, took_ns = with_fault.ended[name]
+        assert how == "length", name
+        allowed_ns = without.ended[name][1] + CONTROL_TIMEOUT_NS + SECOND // 20
+        assert took_ns <= allowed_ns, (name, took_ns)

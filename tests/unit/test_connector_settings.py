@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from connector.control_plane import VARIABLE, limit_control_plane
 from connector.core.config import KNOWN_KEYS, check_parallelism, parse_settings
 from connector.core.errors import ConfigError, PeerMismatch, UnsupportedModel
 from connector.core.fingerprint import check_same, differences
@@ -152,3 +153,28 @@ def test_a_peer_is_refused_with_every_field_that_differs() -> None:
     with pytest.raises(PeerMismatch, match=r"p0 has other caches .*fp8_e5m2"):
         check_same("p0", ours, theirs)
     check_same("p0", ours, dict(ours))
+
+
+@pytest.mark.parametrize(
+    ("given", "used", "is_warned"),
+    [
+        (None, "500", False),
+        ("200", "200", False),
+        ("500", "500", False),
+        ("5000", "500", True),
+        ("0", "500", True),
+        ("soon", "500", True),
+    ],
+)
+def test_the_library_waits_for_a_peer_half_a_second_at_most(
+    given: str | None, used: str, is_warned: bool
+) -> None:
+    """A shorter time-out of the operator stays; a longer one, or none at all, is replaced, and the
+    warning names both."""
+    environ = {} if given is None else {VARIABLE: given}
+    warning = limit_control_plane(environ, 0.5)
+    assert environ[VARIABLE] == used
+    assert (warning is not None) == is_warned
+    if warning is not None:
+        assert repr(given) in warning
+        assert used in warning

@@ -13,6 +13,7 @@ from facade_world import World, raised
 
 from sim.errors import UnsupportedByFacade
 from sim.guest.facades import chance
+from sim.guest.facades.environ import ProcessEnvironment
 from sim.guest.facades.files import SharedFiles
 from sim.kernel import Process
 
@@ -25,7 +26,9 @@ class Modules:
         self.random = chance.make_random(source)
         self.secrets = chance.make_secrets(source, self.random)
         self.uuid = chance.make_uuid(source)
-        self.os = chance.make_os(source, SharedFiles(world.kernel))
+        self.os = chance.make_os(
+            source, SharedFiles(world.kernel), ProcessEnvironment(world.kernel)
+        )
 
 
 def _draw(m: Modules) -> list[Any]:
@@ -110,12 +113,33 @@ def test_uuids_are_well_formed_and_distinct() -> None:
 
 
 def test_os_forwards_what_it_does_not_simulate() -> None:
-    """Paths, environment and constants are the real ones."""
+    """Paths and constants are the real ones."""
     os_facade = Modules(World()).os
-    assert os_facade.environ is os.environ
     assert os_facade.path.join("a", "b") == os.path.join("a", "b")
     assert {"getpid", "path", "sep", "environ"} <= set(dir(os_facade))
     assert raised(getattr, os_facade, "no_such_thing")[0] == "AttributeError"
+
+
+def test_each_process_has_an_environment_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It inherits the real one, less what would make a run depend on who starts it; what it sets
+    neither another process nor the testbed sees, nor itself after a restart."""
+    monkeypatch.setenv("SOME_SETTING", "inherited")
+    monkeypatch.setenv("MORI_IO_CP_TIMEOUT_MS", "1")
+    world = World()
+    m = Modules(world)
+
+    def body(value: str) -> Any:
+        before = m.os.getenv("SOME_SETTING"), m.os.environ.get("MORI_IO_CP_TIMEOUT_MS")
+        m.os.environ["SOME_SETTING"] = value
+        return before, m.os.environ["SOME_SETTING"], m.os.environ.copy()["SOME_SETTING"]
+
+    assert world.run(body, "a") == (("inherited", None), "a", "a")
+    world.process.incarnation += 1
+    assert world.run(body, "b") == (("inherited", None), "b", "b")
+    world.process = Process(world.node, "another")
+    assert world.run(body, "c") == (("inherited", None), "c", "c")
+    assert os.environ["SOME_SETTING"] == "inherited"
+    assert dict(m.os.environ) == {k: v for k, v in os.environ.items() if not k.startswith("MORI_")}
 
 
 @pytest.mark.parametrize("name", ["fork", "kill", "_exit", "system", "getppid"])

@@ -12,6 +12,7 @@ from facade_world import World, raised
 
 from sim.errors import UnsupportedByFacade
 from sim.guest.facades import chance
+from sim.guest.facades.environ import ProcessEnvironment
 from sim.guest.facades.files import MOUNT, SharedFiles, make_safetensors
 from sim.units import MS
 
@@ -22,7 +23,8 @@ class Bench:
     def __init__(self) -> None:
         self.world = World()
         files = SharedFiles(self.world.kernel)
-        self.os: Any = chance.make_os(chance.Chance(self.world.kernel), files)
+        kernel = self.world.kernel
+        self.os: Any = chance.make_os(chance.Chance(kernel), files, ProcessEnvironment(kernel))
         self.tensors: Any = make_safetensors(files)["safetensors"].torch
 
 

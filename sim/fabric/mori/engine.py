@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from sim.errors import UnsupportedByFacade
@@ -34,13 +34,14 @@ class IOEngine:
     """Belongs to the process that creates it; bound to a run by attributes of a subclass."""
 
     _fabric: ClassVar[Fabric]
-    _settings: ClassVar[MoriSettings]
+    _environ: ClassVar[Mapping[str, str]]
     _session: ClassVar[type[IOEngineSession]]
     _status: ClassVar[type[TransferStatus]]
 
     def __init__(self, key: str, config: IOEngineConfig) -> None:
         self._kernel = self._fabric.kernel
         self._process = self._kernel.require_task("creating an IOEngine").process
+        self._settings = MoriSettings.from_environ(self._environ)
         self._key = key
         self._host = config.host
         self._port = config.port

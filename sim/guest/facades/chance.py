@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from sim.guest.facades.clock import wall_ns
+from sim.guest.facades.environ import ProcessEnvironment
 from sim.guest.facades.files import SharedFiles, make_path
 from sim.guest.facades.proxy import Facade, ModuleProxy, refusals
 from sim.guest.facades.stdlib import run_copy
@@ -29,7 +30,7 @@ _FUNCTIONS = (
 _PROCESS_CONTROL = (
     "_exit", "abort", "execl", "execle", "execlp", "execlpe", "execv", "execve", "execvp",
     "execvpe", "fork", "forkpty", "getppid", "kill", "killpg", "popen", "posix_spawn",
-    "posix_spawnp", "spawnl", "spawnle", "spawnv", "spawnve", "system",
+    "posix_spawnp", "putenv", "spawnl", "spawnle", "spawnv", "spawnve", "system", "unsetenv",
 )  # fmt: skip
 _CPUS = 64
 _PIDS = range(300, 4_194_304)  # Linux's default pid_max on 64 bits, less what boots first
@@ -143,9 +144,9 @@ def make_uuid(chance: Chance) -> ModuleType:
     return ModuleProxy(real_uuid, {"getnode": getnode, "uuid1": uuid1, "uuid4": uuid4}, "uuid")
 
 
-def make_os(chance: Chance, files: SharedFiles) -> ModuleType:
-    """The facade of ``os``: the real environment, and real files but for what all nodes share;
-    process identity and chance are simulated."""
+def make_os(chance: Chance, files: SharedFiles, environ: ProcessEnvironment) -> ModuleType:
+    """The facade of ``os``: an environment for each process, and real files but for what all nodes
+    share; process identity and chance are simulated."""
     pids: dict[Process | None, int] = {}
 
     def getpid() -> int:
@@ -164,6 +165,8 @@ def make_os(chance: Chance, files: SharedFiles) -> ModuleType:
         "getrandom": lambda size, flags=0: chance.entropy(size),
         "cpu_count": lambda: _CPUS,
         "register_at_fork": register_at_fork,
+        "environ": environ,
+        "getenv": environ.get,
         "makedirs": files.makedirs,
         "path": make_path(files),
     }

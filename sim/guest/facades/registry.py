@@ -6,6 +6,7 @@ from types import ModuleType
 
 from sim.fabric import Fabric, mori_io
 from sim.guest.facades import chance, clock, futures, processes, queues, threads, torch_facade
+from sim.guest.facades.environ import ProcessEnvironment
 from sim.guest.facades.files import SharedFiles, make_safetensors
 from sim.guest.facades.processes import Runner, SidePrograms
 from sim.guest.facades.socket_facade import make as make_socket
@@ -24,8 +25,9 @@ def make_facades(
     randomness = chance.Chance(kernel)
     random = chance.make_random(randomness)
     files = SharedFiles(kernel)
-    os = chance.make_os(randomness, files)
-    library = mori_io.make(kernel, fabric)
+    environ = ProcessEnvironment(kernel)
+    os = chance.make_os(randomness, files, environ)
+    library = mori_io.make(kernel, fabric, environ)
     mori = ModuleType("mori")
     vars(mori).update(io=library, cpp=mori_io.make_cpp(library))
     return {
