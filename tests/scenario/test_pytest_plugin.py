@@ -1,0 +1,73 @@
+"""Scenario files are tests for whoever has faultlab installed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["pytester"]
+
+ROOT = Path(__file__).parents[2]
+PASSES = """
+connector: reference
+quiet_phase_s: 1.0
+workload: {kind: uniform, requests: 2, prompt_tokens: [40, 60], output_tokens: [2, 3]}
+"""
+LOSES_A_HAND_OFF = """
+connector: moriio
+quiet_phase_s: 1.0
+engine: {num_blocks: 129}
+workload:
+  kind: inline
+  requests:
+    - {request_id: lost, prompt: [[1, 64]], max_tokens: 2}
+faults:
+  - {kind: hand-off-lost, target: {request: lost}}
+"""
+
+
+@pytest.fixture
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A test directory of somebody else; the plugin is named, so that it is there once, installed
+    or not. The caller's hash seed is not the one that runs need."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONHASHSEED", "random")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    pytester.makefile(".scenario.yaml", good=PASSES, bad=LOSES_A_HAND_OFF, wrong="modle: llama\n")
+    pytester.makefile(".yaml", other="nothing: of this\n")
+    return pytester
+
+
+def test_scenario_files_are_collected_as_tests(suite: pytest.Pytester) -> None:
+    """By their names; other YAML files are nobody's business."""
+    result = suite.runpytest_subprocess("-p", "faults.pytest_plugin", "--collect-only", "-q")
+    result.stdout.fnmatch_lines(
+        ["bad.scenario.yaml::run", "good.scenario.yaml::run", "wrong.scenario.yaml::run"]
+    )
+    result.stdout.no_fnmatch_line("*other.yaml*")
+
+
+def test_a_broken_rule_is_a_failed_test_with_its_story(suite: pytest.Pytester) -> None:
+    """The output has what was found, and the line that runs it again; a file that is no scenario
+    fails with the key that is wrong, and the one that passes passes."""
+    result = suite.runpytest_subprocess("-p", "faults.pytest_plugin")
+    result.assert_outcomes(passed=1, failed=2)
+    output = result.stdout.str()
+    assert "leak" in output
+    replay = re.search(r"faultlab replay (\S+)", output)
+    assert replay is not None
+    assert (suite.path / replay[1] / "scenario.yaml").is_file()
+    assert "how it came about" in output
+    assert "fault hand-off-lost has struck, for lost" in output
+    assert "did you mean 'model'" in output
+    assert "Traceback" not in output
+    assert "pytest_plugin.py" not in output
+
+
+def test_the_plugin_is_an_entry_point() -> None:
+    """So nobody has to name it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["pytest11"] == {"faultlab": "faults.pytest_plugin"}
