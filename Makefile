@@ -39,6 +39,8 @@ format: $(STAMP) ## rewrite the sources in ruff's format and apply its safe fixe
 test: lint ## lint, then all tests but the soak runs, on two processes
 	@echo "test: pytest on two processes, soak runs excluded"
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2
+	@echo "test: the released mori library on this CPU, over a scripted verbs provider"
+	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 hw_tests --arm mori-cpu
 
 soak: $(STAMP) ## the long runs that make test leaves out
 	@echo "soak: this may take hours"

@@ -277,9 +277,7 @@ class IOEngine:
         """SUCCESS once all notifications of a peer's transfer have arrived, however often."""
         self._kernel.checkpoint()
         backend = self._backend
-        if backend is None or remote_key not in backend.remote_engines:
-            return None
-        if not backend.inbound.is_complete(remote_key, uid):
+        if backend is None or not backend.inbound.is_complete(remote_key, uid):
             return None
         status = self._status()
         status.SetCode(StatusCode.SUCCESS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from mori_arm import Arm, Cases
+
+from hw_tests.conformance.arm import Arm, Cases
 
 case = Cases()
 
@@ -46,13 +47,15 @@ def a_single_transfer_becomes_chunks_with_a_post_each(arm: Arm) -> None:
 @case("2.6", "counts")
 def lengths_and_numbers_of_chunks_are_configurable(arm: Arm) -> None:
     """``chunk_bytes`` and ``max_chunks_per_transfer``; without chunking there is one post."""
-    for config, chunks in (
-        ({"enable_transfer_chunking": 1, "chunk_bytes": 4096}, 64),
-        ({"enable_transfer_chunking": 1, "chunk_bytes": 100_000}, 11),
-        ({"enable_transfer_chunking": 1, "max_chunks_per_transfer": 5}, 5),
-        ({"chunk_bytes": 4096}, 1),
+    for enabled, length, most, chunks in (
+        (1, 4096, 64, 64),
+        (1, 100_000, 64, 11),
+        (1, 64 * KIB, 5, 5),
+        (0, 4096, 64, 1),
     ):
-        pair = arm.pair(**config)
+        pair = arm.pair(
+            enable_transfer_chunking=enabled, chunk_bytes=length, max_chunks_per_transfer=most
+        )
         _succeeds(pair.session().read(0, 0, MIB, 0))
         assert arm.posted(pair.initiator) == (chunks, chunks)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 import torch
-from mori_arm import Arm, Cases, Pair
+
+from hw_tests.conformance.arm import Arm, Cases, Pair
 
 case = Cases()
 
@@ -55,7 +57,7 @@ def the_end_is_noticed_when_somebody_asks(arm: Arm) -> None:
     """Each of the status methods does, a moment later, and so do waits of every kind."""
     pair = arm.gpu_pair(SIZE)
     session, code = pair.session(), arm.mori.StatusCode
-    asks = [
+    asks: list[Callable[[Any], Any]] = [
         lambda status: status.Code() == code.SUCCESS,
         lambda status: status.Succeeded(),
         lambda status: not status.InProgress(),
@@ -67,7 +69,7 @@ def the_end_is_noticed_when_somebody_asks(arm: Arm) -> None:
         status = session.write(0, 0, SIZE, uid)
         arm.sleep(0.05)
         assert ask(status)
-    waits = [
+    waits: list[Callable[[Any], Any]] = [
         lambda status: status.Wait(),
         lambda status: status.WaitFor(-1),
         lambda status: pair.initiator.wait_all([status]),
@@ -274,7 +276,7 @@ def without_a_device_there_is_no_rdma(arm: Arm) -> None:
         engine.create_backend(arm.mori.BackendType.RDMA, arm.mori.RdmaBackendConfig())
 
 
-@case("2.4", "no-device")
+@case("2.4", "no-device", "xgmi")
 def falling_back_to_xgmi(arm: Arm) -> None:
     """The descriptor carries port 1, which RDMA elsewhere knows better than to connect to."""
     engine = arm.engine_without_rdma("e", fall_back=True)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from mori_arm import Arm, Cases
+
+from hw_tests.conformance.arm import Arm, Cases
 
 case = Cases()
 
@@ -301,7 +302,7 @@ def a_silent_peer_holds_the_gil_until_the_control_timeout(arm: Arm) -> None:
         pair.initiator.create_session(pair.local_desc, pair.remote_desc)
     ended = arm.seconds()
     assert 4.9 < ended - began < 6
-    assert [t for t in ticks if began < t < ended] == []
+    assert [t for t in ticks if began < t < ended - 0.1] == []  # then it waits for the lock
     join()
     assert len(ticks) == 10
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from mori_arm import Pair
 
+from hw_tests.conformance.arm import Pair
 from sim.fabric import (
     CX7,
     CompletionItem,
@@ -143,12 +143,27 @@ class SimArm:
         return self.mori.IOEngine(key, self.mori.IOEngineConfig(process.node.ip, port))
 
     def _in_process(self, process: Process, function: Callable[..., Any], *args: Any) -> Any:
-        done, results = self.kernel.event(), []
-        self.kernel.spawn(
-            process, lambda: (results.append(function(*args)), done.succeed()), name="main"
-        )
-        self.kernel.wait(done)
+        results: list[Any] = []
+        join = self._spawn(process, "main", lambda: results.append(function(*args)))
+        join()
         return results[0]
+
+    def _spawn(
+        self, process: Process, name: str, function: Callable[[], None]
+    ) -> Callable[[], None]:
+        """Start a thread of ``process``; the result joins it."""
+        done = self.kernel.event()
+
+        def run() -> None:
+            function()
+            done.succeed()
+
+        self.kernel.spawn(process, run, name=name)
+
+        def join() -> None:
+            self.kernel.wait(done)
+
+        return join
 
     def seconds(self) -> float:
         return self.kernel.now_ns / SECOND
@@ -157,14 +172,8 @@ class SimArm:
         self.kernel.sleep(seconds_to_ns(seconds))
 
     def thread(self, function: Callable[[], None]) -> Callable[[], None]:
-        done = self.kernel.event()
         process = self.kernel.require_task("a thread").process
-        self.kernel.spawn(process, lambda: (function(), done.succeed()), name="thread")
-
-        def join() -> None:
-            self.kernel.wait(done)
-
-        return join
+        return self._spawn(process, "thread", function)
 
     # ------------------------------------------------------------ counting
 
@@ -190,7 +199,9 @@ class SimArm:
 
     # ----------------------------------------------------------- injection
 
-    def _once(self, engine: Any, kind: type, verdict: Callable[[Any], Verdict], n: int = 1) -> None:
+    def _once(
+        self, engine: Any, kind: type[Any], verdict: Callable[[Any], Verdict], n: int = 1
+    ) -> None:
         key = engine.get_engine_desc().key
 
         def answer(item: Any) -> Verdict | None:
@@ -260,14 +271,19 @@ class SimArm:
         pair.remote_desc = pair.target.register_torch_tensor(pair.remote)
 
 
-def run_on_sim(check: Callable[[SimArm], None], *, seed: int = 1, perturb: bool = False) -> None:
+def run_on_sim(check: Callable[[Any], None], *, seed: int = 1, perturb: bool = False) -> None:
     """Run ``check`` as a thread of a simulated process; its exception is the caller's."""
     with Kernel(Seed(seed), perturb=perturb).running() as kernel:
         arm = SimArm(kernel)
         done = kernel.event()
+
+        def run() -> None:
+            check(arm)
+            done.succeed()
+
         kernel.spawn(
             Process(Node("n0", "10.0.0.250"), "test"),
-            lambda: (check(arm), done.succeed()),
+            run,
             name="case",
         )
         kernel.run(until_ns=600 * SECOND)

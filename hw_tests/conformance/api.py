@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 import torch
-from mori_arm import Arm, Cases
+
+from hw_tests.conformance.arm import Arm, Cases
 
 case = Cases()
 
@@ -225,7 +228,7 @@ def wait_ends_when_the_status_changes(arm: Arm) -> None:
     join()
 
 
-def _statuses(arm: Arm, *names: str) -> list:
+def _statuses(arm: Arm, *names: str) -> list[Any]:
     statuses = []
     for name in names:
         status = arm.transfer_status()

@@ -1,0 +1,75 @@
+"""The implementations of ``mori.io`` on which a test can run, by the names of ``--arm``.
+
+``sim``: the simulated library, in virtual time. ``mori-cpu``: the released library in a process of
+its own, over a scripted verbs provider, without GPU. Each runs a case and tells what it cannot.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from typing import NamedTuple
+
+from hw_tests.conformance.arm import Case
+
+_MORI_CPU_FEATURES = frozenset(
+    {"counts", "completions", "posts", "events", "processes", "control-plane", "no-device"}
+)
+_LONGEST_CASE_S = 120
+
+
+class CaseFailed(AssertionError):
+    """A case failed in another process; the text is that process's."""
+
+
+class Arm(NamedTuple):
+    """An implementation that can be asked for.
+
+    Args:
+        features: what it can do, in the words of ``Case.needs``.
+        run: runs a case; raises what the case raises, or CaseFailed.
+        unavailable: why it cannot be used on this machine; None if it can.
+    """
+
+    features: frozenset[str]
+    run: Callable[[Case], None]
+    unavailable: Callable[[], str | None]
+
+
+def _sim() -> Arm:
+    from hw_tests.arms.sim import SimArm, run_on_sim  # noqa: PLC0415  # loads torch
+
+    return Arm(SimArm.features, lambda case: run_on_sim(case.check), lambda: None)
+
+
+def _mori_cpu() -> Arm:
+    from hw_tests.arms.mori_cpu.build import Unavailable, prepare  # noqa: PLC0415
+
+    def unavailable() -> str | None:
+        try:
+            prepare()
+        except Unavailable as error:
+            return str(error)
+        return None
+
+    def run(case: Case) -> None:
+        prepared = prepare()
+        command = [str(prepared.python), "-m", "hw_tests.arms.mori_cpu.run_case", case.name]
+        try:
+            done = subprocess.run(
+                command,
+                env=prepared.environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_LONGEST_CASE_S,
+            )
+        except subprocess.TimeoutExpired:
+            raise CaseFailed(f"{case.name} did not end within {_LONGEST_CASE_S} s") from None
+        if done.returncode:
+            raise CaseFailed(f"exit code {done.returncode}\n{done.stderr[-3000:]}")
+
+    return Arm(_MORI_CPU_FEATURES, run, unavailable)
+
+
+ARMS: dict[str, Callable[[], Arm]] = {"sim": _sim, "mori-cpu": _mori_cpu}

@@ -1,0 +1,1 @@
+"""The released library on a CPU, over a scripted verbs provider."""

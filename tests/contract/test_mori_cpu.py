@@ -1,0 +1,52 @@
+"""The arm of the released library: what it reports, and what it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hw_tests.arms import ARMS, CaseFailed
+from hw_tests.arms.mori_cpu.build import Unavailable, prepare
+from hw_tests.conformance.arm import Case
+
+ROOT = Path(__file__).parents[2]
+
+
+def _check(arm: object) -> None:
+    raise NotImplementedError
+
+
+def test_what_fails_beside_the_library_fails_here_with_its_text() -> None:
+    """A case that its process does not know ends with that process's traceback."""
+    arm = ARMS["mori-cpu"]()
+    if (reason := arm.unavailable()) is not None:
+        pytest.skip(reason)
+    with pytest.raises(CaseFailed, match=r"exit code 1\n.*Traceback"):
+        arm.run(Case("9.9", _check, frozenset()))
+
+
+def test_a_missing_tool_is_named_with_its_remedy(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match=r"apt install gcc|pyenv install 3\.10"):
+        prepare.__wrapped__(tmp_path / "build")
+
+
+def test_a_skip_is_a_failure_where_hardware_is_required() -> None:
+    """XGMI cannot be had without GPUs: skipped, and failed with --require-hardware."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "hw_tests"]
+    command += ["--arm", "mori-cpu", "-k", "falling_back_to_xgmi", "-rs"]
+    for more, code, words in (
+        ([], 0, "this arm has no xgmi"),
+        (["--require-hardware"], 1, "--require-hardware is set: this arm has no xgmi"),
+    ):
+        done = subprocess.run(
+            [*command, *more], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if "cannot" in done.stdout and "needs" in done.stdout:
+            pytest.skip("the library cannot be prepared here")
+        assert (done.returncode, words in done.stdout) == (code, True), done.stdout
