@@ -3,16 +3,27 @@ other, in either combination, on every layout that upstream transfers."""
 
 from __future__ import annotations
 
-import pytest
-from variants import has_rings, shared, together
+from typing import Any
 
+import msgspec
+import pytest
+from variants import has_rings, shared, together, windows
+
+from connector.core.offer import EXTENSION_KEY
 from sim.engine.connectors import CONNECTORS, ConnectorKind
-from sim.model.presets import PRESETS
-from sim.run import run
-from sim.scenario import Scenario, with_settings
+from sim.model.presets import PRESETS, ModelPreset
+from sim.router.ongoing import HandOff
+from sim.run import TestBed, run
+from sim.scenario import InlineRequest, InlineWorkload, Scenario, Workload, with_settings
+from sim.scenario.workloads import EPILOGUE
+from sim.workload import Segment
 
 MODELS = [name for name, preset in PRESETS.items() if not has_rings(preset)]
+DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
+"""What upstream accepts beside the model's layers."""
 PAIRS = ("HybridReadsFromUpstream", "UpstreamReadsFromHybrid")
+SAME_CONSUMER = {"HybridReadsFromUpstream": "hybrid", "UpstreamReadsFromHybrid": "moriio"}
+"""For each pair, the connector with the same consumer and the other producer."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +40,24 @@ def _known(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(CONNECTORS, pair, kind)
 
 
+def apart(preset: ModelPreset) -> InlineWorkload:
+    """One request after the other, of every length that makes a difference; some begin alike."""
+    block = preset.tokens_per_block()
+    lengths = [(1, 1), (2, block - 1), (3, 2 * block + 1), (4, 4 * block + 9), (4, 5 * block)]
+    return InlineWorkload(
+        tuple(
+            InlineRequest(f"{length}-tokens", (Segment(content, length),), 3, arrival_s=0.5 * n)
+            for n, (content, length) in enumerate(lengths)
+        )
+    )
+
+
+def check(model: str, workload: Workload, settings: dict[str, str]) -> None:
+    outcome = run(with_settings(Scenario(model=model, workload=workload), settings)).outcome
+    assert outcome.violations == []
+    assert outcome.requests["length"] == outcome.requests["total"]
+
+
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("model", MODELS)
 def test_either_side_may_be_upstreams(model: str, pair: str) -> None:
@@ -36,19 +65,104 @@ def test_either_side_may_be_upstreams(model: str, pair: str) -> None:
     has at a window's edge is computed again."""
     preset = PRESETS[model]
     settings = {"connector": pair, "kv_load_failure_policy": "recompute"}
-    for workload in (shared(preset), together(preset)):
-        scenario = with_settings(Scenario(model=model, workload=workload), settings)
-        outcome = run(scenario).outcome
-        assert outcome.violations == []
-        assert outcome.requests["length"] == outcome.requests["total"]
+    for workload in (shared(preset), together(preset), apart(preset)):
+        check(model, workload, settings)
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS if not windows(PRESETS[name])])
+def test_a_consumer_may_wait_in_its_step_for_an_upstream_producer(model: str) -> None:
+    """As upstream's own does."""
+    settings = {"connector": PAIRS[0], "extra_config": "{load_mode: sync}"}
+    check(model, shared(PRESETS[model]), settings)
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_ranks_are_paired_as_upstream_pairs_them(pair: str) -> None:
+@pytest.mark.parametrize("model", ["llama", "deepseek-mla", "kimi-linear"])
+def test_ranks_are_paired_as_upstream_pairs_them(model: str, pair: str) -> None:
     """With two ranks on each side."""
-    preset = PRESETS["llama"]
-    scenario = with_settings(
-        Scenario(model="llama", workload=shared(preset)),
-        {"connector": pair, "tp_size": "2", "executor": "multi-process"},
+    settings = {"connector": pair, "tp_size": "2", "executor": "multi-process"}
+    check(model, shared(PRESETS[model]), settings)
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("model", DRAFTERS)
+def test_either_side_may_be_upstreams_while_both_draft(model: str, pair: str) -> None:
+    """With the drafters that upstream accepts. They take no time, because upstream's producer does
+    not wait for its own, which is one of the findings."""
+    drafting = {"speculation.method": DRAFTERS[model], "draft_us": "0"}
+    check(model, shared(PRESETS[model]), {"connector": pair, **drafting})
+
+
+# -------------------------------------------------------------- what goes over the wire
+
+
+class HandOffs:
+    """A rule that changes nothing and keeps what producers return, by request."""
+
+    def __init__(self) -> None:
+        self.by_request: dict[str, dict[str, Any]] = {}
+
+    def __call__(self, bed: TestBed) -> None:
+        bed.router.verdicts.add(self)
+
+    def judge(self, item: Any) -> None:
+        if isinstance(item, HandOff) and item.params and not item.request_id.startswith(EPILOGUE):
+            self.by_request[item.request_id] = dict(item.params)
+
+
+def handed_over(scenario: Scenario, connector: str) -> dict[str, dict[str, Any]]:
+    hand_offs = HandOffs()
+    run(with_settings(scenario, {"connector": connector}), prepare=hand_offs)
+    return hand_offs.by_request
+
+
+def without_dropped_tokens(workload: InlineWorkload, preset: ModelPreset) -> InlineWorkload:
+    """Without prompts whose last token has a block of its own, if the model has windows: our
+    producer drops that token, and so allocates other blocks than upstream's from there on."""
+    if not windows(preset):
+        return workload
+    block = preset.tokens_per_block()
+    kept = (r for r in workload.requests if (r.prompt[0].n_tokens - 1) % block)
+    return InlineWorkload(tuple(kept))
+
+
+@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        *((model, {}) for model in MODELS),
+        *((model, {"speculation.method": method}) for model, method in DRAFTERS.items()),
+    ],
+    ids=str,
+)
+def test_producers_of_both_kinds_return_the_same_bytes(
+    model: str, settings: dict[str, str], pair: str
+) -> None:
+    """Whatever consumer there is, all that the one returns is what the other does, byte for byte,
+    but for the one key that ours adds."""
+    workload = without_dropped_tokens(apart(PRESETS[model]), PRESETS[model])
+    scenario = Scenario(model=model, workload=workload)
+    scenario = with_settings(scenario, settings | {"draft_us": "0"})
+    mixed, pure = handed_over(scenario, pair), handed_over(scenario, SAME_CONSUMER[pair])
+    assert set(mixed) == set(pure) == {request.request_id for request in workload.requests}
+    encode = msgspec.msgpack.Encoder(order="sorted").encode
+    for request in mixed:
+        extensions = [found[request].pop(EXTENSION_KEY, None) for found in (mixed, pure)]
+        assert extensions.count(None) == 1, "one of the two producers is ours"
+        blocks = [encode(found[request]["remote_block_ids"]) for found in (mixed, pure)]
+        assert blocks[0] == blocks[1]
+        assert encode(mixed[request]) == encode(pure[request])
+
+
+def test_a_block_of_a_dropped_token_alone_is_null() -> None:
+    """Where upstream names a block that its consumer takes and computes anew. Everything before
+    is the same."""
+    block = PRESETS["gemma-swa"].tokens_per_block()
+    request = InlineRequest("edge", (Segment(1, 2 * block + 1),), 3)
+    scenario = Scenario(model="gemma-swa", workload=InlineWorkload((request,)))
+    ours, theirs = (
+        handed_over(scenario, name)["edge"]["remote_block_ids"] for name in ("hybrid", "moriio")
     )
-    assert run(scenario).outcome.violations == []
+    assert [len(ids) for ids in ours] == [len(ids) for ids in theirs] == [3] * len(ours)
+    assert all(ids[-1] == 0 and 0 not in ids[:-1] for ids in ours)
+    assert all(0 not in ids for ids in theirs)
