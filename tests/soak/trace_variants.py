@@ -39,10 +39,9 @@ TRACES = Path(os.environ.get("FAULTLAB_TRACES", Path(__file__).parents[3] / "sha
 TRACE = TRACES / "mooncake_fast25_conversation_trace.jsonl"
 REQUESTS = 300
 SHORT = 0.1
-"""By which lengths are scaled, but for the trace in READ mode without a drafter that is added."""
+"""By which the lengths of most variants are scaled."""
 DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
 """What MoRIIO accepts beside the model's layers."""
-OWN_LENGTHS = ("moriio-read", "hybrid-async", "hybrid-sync")
 MORIIO = [setup for setup in SETUPS if setup.settings.get("connector") == "moriio"]
 HYBRID = [
     Setup(
@@ -79,8 +78,10 @@ class TraceVariant:
 
     @property
     def is_at_own_lengths(self) -> bool:
-        is_real = self.source == "trace" and self.method is None
-        return is_real and self.setup.name in OWN_LENGTHS
+        """Of the two policies, which differ only when a load fails, one with this connector."""
+        if self.setup in HYBRID:
+            return self.source == "trace" and self.policy == "fail"
+        return self.method is None and self.setup.name == "moriio-read"
 
     def workload(self) -> Workload:
         scale = 1.0 if self.is_at_own_lengths else SHORT
