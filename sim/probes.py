@@ -106,6 +106,9 @@ class Probe:
     def step_done(self, step: StepTimes) -> None:
         """An engine step returned."""
 
+    def steps_skipped(self, count: int, last: StepTimes) -> None:
+        """So many steps are passed over, because they would find nothing; ``last`` is the last."""
+
     def workload_began(self) -> None:
         """All engines are up; the arrival times of requests count from now."""
 

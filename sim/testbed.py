@@ -56,6 +56,7 @@ class TestBed:
             self.seed,
             owners=HashOwners(self._prompts),
             perturb=scenario.perturb,
+            skip_empty_steps=scenario.skip_empty_steps,
             overlay=overlay,
             network_latency_ns=scenario.network_latency_us * US,
             check=scenario.check,
@@ -272,6 +273,9 @@ class StepCount(Probe):
 
     def step_done(self, step: Any) -> None:
         self.count += 1
+
+    def steps_skipped(self, count: int, last: Any) -> None:
+        self.count += count
 
 
 def _is_idle(engine: Engine) -> bool:

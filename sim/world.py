@@ -56,12 +56,13 @@ class World:
         *,
         owners: HashOwners,
         perturb: bool = False,
+        skip_empty_steps: bool = True,
         overlay: Path | None = None,
         network_latency_ns: int = 50 * US,
         vocab_size: int = DEFAULT_VOCAB_SIZE,
         check: Literal["incremental", "full"] = "incremental",
     ) -> None:
-        self.kernel = Kernel(seed, perturb=perturb)
+        self.kernel = Kernel(seed, perturb=perturb, skips_looks=skip_empty_steps)
         self.owners = owners
         self.vocab_size = vocab_size
         self.check = check

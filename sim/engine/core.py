@@ -45,6 +45,7 @@ class EngineLoop(EngineCoreProc):
         self, engine: Engine, vllm_config: VllmConfig, executor_class: Callable[..., Any]
     ) -> None:
         self._engine = engine
+        self._polling = engine.polling
         self.input_queue = engine.world.facades["queue"].Queue()
         self.output_queue = _OutputQueue(engine.deliver_outputs)
         self.engine_index = engine.data_parallel_rank
@@ -62,12 +63,18 @@ class EngineLoop(EngineCoreProc):
 
     def _timed_step(self) -> Any:
         kernel = self._engine.kernel
+        self._polling.looks()
         start_ns = kernel.now_ns
         outputs, model_executed = self._step()
         self._engine.step_done(
             StepTimes(self._engine.name, start_ns, kernel.now_ns, int(model_executed))
         )
         return outputs, model_executed
+
+    def post_step(self, model_executed: bool) -> None:
+        super().post_step(model_executed)
+        if not model_executed:
+            self._polling.will_sleep()
 
 
 class LockstepLoop(EngineLoop, DPEngineCoreProc):

@@ -24,7 +24,7 @@ from sim.engine.groups import enter_groups
 from sim.engine.ledger import BlockLedger, watch_zeroing
 from sim.engine.options import EngineOptions
 from sim.guest.process import GuestProcess
-from sim.kernel import Kernel, Mailbox, Node, Process, ProcessState
+from sim.kernel import Kernel, Mailbox, Node, PollingLoop, Process, ProcessState
 from sim.kernel.frames import described, raised_at, traceback_of
 from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
@@ -105,7 +105,8 @@ class Engine:
         self._on_the_way: deque[tuple[EngineCoreRequestType, Any]] = deque()
         self._outputs_on_the_way: deque[EngineCoreOutput] = deque()
         self.core = self._new_process("core")
-        self.kernel.spawn(self.core.process, self._main, name="main")
+        self.polling = PollingLoop(self.kernel, self._steps_skipped)
+        self.polling.join(self.kernel.spawn(self.core.process, self._main, name="main"))
 
     def crash(self) -> None:
         """All processes vanish at once, as after SIGKILL or a power failure. The front end ends
@@ -387,6 +388,11 @@ class Engine:
     def step_done(self, step: StepTimes) -> None:
         for probe in self.world.probes:
             probe.step_done(step)
+
+    def _steps_skipped(self, count: int, period_ns: int) -> None:
+        last_ns = self.kernel.now_ns + (count - 1) * period_ns
+        for probe in self.world.probes:
+            probe.steps_skipped(count, StepTimes(self.name, last_ns, last_ns, 0))
 
     def connector_reported(self, rank: int, output: Any) -> None:
         """A worker's connector reported finished transfers for this step."""

@@ -61,7 +61,8 @@ class MultiProcessExecutor(MultiprocExecutor):
         self.futures_queue: deque[Any] = deque()
         self.output_rank = 0
         for rank, guest in enumerate(ranks):
-            kernel.spawn(guest.process, self._rank_main, guest, rank, name="worker")
+            worker = kernel.spawn(guest.process, self._rank_main, guest, rank, name="worker")
+            engine.polling.join(worker)
 
     def _rank_main(self, guest: GuestProcess, rank: int) -> None:
         engine = self._engine
@@ -70,7 +71,8 @@ class MultiProcessExecutor(MultiprocExecutor):
         worker = Worker(engine, guest, vllm_config, rank)
         process = _bare_worker_process(engine, worker, self.rpc_broadcast_mq, self.response_mqs)
         if process.use_async_scheduling:
-            engine.kernel.spawn(guest.process, process.async_output_busy_loop, name="outputs")
+            outputs = process.async_output_busy_loop
+            engine.polling.join(engine.kernel.spawn(guest.process, outputs, name="outputs"))
         process.worker_busy_loop()
 
     def shutdown(self) -> None:

@@ -38,7 +38,7 @@ class MessageQueue:
 
     def enqueue(self, message: Any, timeout: float | None = None) -> None:
         self._in_flight.append(snapshot(message))
-        self._kernel.call_later(_LATENCY_NS, self._deliver)
+        self._kernel.call_in_look(_LATENCY_NS, self._deliver)
 
     def dequeue(self, timeout: float | None = None, indefinite: bool = False) -> Any:
         """The next message; TimeoutError after ``timeout`` seconds without one."""

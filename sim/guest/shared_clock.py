@@ -16,10 +16,13 @@ from typing import Any
 
 from sim.guest.fence import GUARDS_OF_TIME
 from sim.kernel import Kernel
+from sim.kernel.watched_clock import plain_time
 
 _NAMES = (
     "time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "sleep",
 )  # fmt: skip
+_UNWATCHED = ("vllm.v1.executor.multiproc_executor",)
+"""Keep the time of a call for its time-out; an engine step that is over has got its answers."""
 _REAL = {name: getattr(time, name) for name in _NAMES}
 
 
@@ -53,10 +56,12 @@ def _cached_places() -> list[tuple[ModuleType, str, str | None]]:
 @contextmanager
 def virtual_clock_in_shared_modules(kernel: Kernel, clock: ModuleType) -> Iterator[None]:
     """Within, ``clock`` (the guests' facade of time) also serves shared vLLM modules."""
-    dispatching = _dispatching_time(kernel, clock)
+    watched = _dispatching_time(kernel, clock)
+    unwatched = _unwatched(watched)
     places = list(_cached_places())
     for module, attribute, function in places:
-        setattr(module, attribute, getattr(dispatching, function) if function else dispatching)
+        shown = unwatched if module.__name__ in _UNWATCHED else watched
+        setattr(module, attribute, getattr(shown, function) if function else shown)
     try:
         yield
     finally:
@@ -69,6 +74,13 @@ def _dispatching_time(kernel: Kernel, clock: ModuleType) -> ModuleType:
     vars(module).update(vars(time))
     for name in _NAMES:
         vars(module)[name] = _dispatch(kernel, _REAL[name], getattr(clock, name))
+    return module
+
+
+def _unwatched(clock: ModuleType) -> ModuleType:
+    module = ModuleType("time")
+    vars(module).update(vars(clock))
+    vars(module)["monotonic"] = lambda: plain_time(clock.monotonic())
     return module
 
 

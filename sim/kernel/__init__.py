@@ -3,6 +3,7 @@
 from sim.kernel.kernel import Kernel
 from sim.kernel.log import EventLog
 from sim.kernel.mailbox import Mailbox
+from sim.kernel.polling import PollingLoop
 from sim.kernel.process import Node, Process, ProcessState
 from sim.kernel.seed import Seed
 from sim.kernel.task import Task, TaskFailure
@@ -12,6 +13,7 @@ __all__ = [
     "Kernel",
     "Mailbox",
     "Node",
+    "PollingLoop",
     "Process",
     "ProcessState",
     "Seed",

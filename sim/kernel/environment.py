@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import random
 from heapq import heappush
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import simpy
 from simpy.events import NORMAL, Event
+
+if TYPE_CHECKING:
+    from sim.kernel.polling import PollingLoop
 
 _SEQUENCE_BITS = 48
 
@@ -27,14 +30,27 @@ class Environment(simpy.Environment):
     def __init__(self, tie_breaker: random.Random | None = None) -> None:
         super().__init__(initial_time=0)
         self._tie_breaker = tie_breaker
+        self.loop: PollingLoop | None = None
+        """In whose look the running event is."""
+        self.activity = 0
+        """Grows with everything that may change what a look finds."""
 
-    def schedule(self, event: Event, priority: Any = NORMAL, delay: Any = 0) -> None:
+    def schedule(self, event: Any, priority: Any = NORMAL, delay: Any = 0) -> None:
         if delay.__class__ is not int:
             raise TypeError(f"delay must be an int of nanoseconds, got {delay!r}")
+        event.loop = loop = self.loop
         order = next(self._eid)
-        if self._tie_breaker is not None:
+        if self._tie_breaker is not None and (loop is None or not loop.unobserved):
             order |= self._tie_breaker.getrandbits(16) << _SEQUENCE_BITS
         heappush(self._queue, (self._now + delay, priority, order, event))
+
+    def schedule_in_order(self, event: Event, priority: int, delay_ns: int) -> None:
+        """As ``schedule``; nothing is drawn."""
+        heappush(self._queue, (self._now + delay_ns, priority, next(self._eid), event))
+
+    def step(self) -> None:
+        self.loop = self._queue[0][-1].loop
+        super().step()
 
     def next_time_ns(self) -> int | None:
         """When the next event is due, or None when nothing is scheduled."""

@@ -8,6 +8,7 @@ hands only where a task parks or at a checkpoint. Nothing here knows sockets, GP
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,9 +22,11 @@ from sim.kernel.frames import raised_at, traceback_of
 from sim.kernel.interrupt import deferred_interrupts
 from sim.kernel.log import EventLog
 from sim.kernel.plain_text import plain
+from sim.kernel.polling import PollingLoop
 from sim.kernel.process import Process, ProcessState
 from sim.kernel.seed import Seed
 from sim.kernel.task import Task, TaskFailure
+from sim.kernel.watched_clock import ClockWatch
 from sim.stopwatch import wall_clock
 
 _PATIENCE_S = 1.0  # until Ctrl-C breaks into guest code instead of waiting for its next call
@@ -54,16 +57,29 @@ class _Wait:
             self.kernel._wake(self.task)
 
 
+def _is_over(event: Event) -> bool:
+    """Whether it is only the time-out of waits that have ended."""
+    callbacks = event.callbacks
+    return bool(callbacks) and all(
+        isinstance(wait := getattr(callback, "__self__", None), _Wait) and wait.over
+        for callback in callbacks
+    )
+
+
 class Kernel:
     """Virtual time for one run.
 
     ``perturb`` shuffles events of the same instant and lets other threads of the same process
-    run at checkpoints, both drawn from the seed.
+    run at checkpoints, both drawn from the seed. ``skips_looks`` passes over what a polling loop
+    does while it finds nothing (sim/kernel/polling.py).
     """
 
-    def __init__(self, seed: Seed, *, perturb: bool = False) -> None:
+    def __init__(self, seed: Seed, *, perturb: bool = False, skips_looks: bool = True) -> None:
         self.seed = seed
         self.perturb = perturb
+        self.skips_looks = skips_looks
+        self.polling_loops: list[PollingLoop] = []
+        self._until_ns: int | None = None
         self.env = Environment(seed.stream("kernel/ties") if perturb else None)
         self.log = EventLog()
         self.tasks: list[Task] = []
@@ -84,10 +100,21 @@ class Kernel:
     def now_ns(self) -> int:
         return self.env._now  # type: ignore[no-any-return]
 
+    @property
+    def clock_watch(self) -> ClockWatch | None:
+        """What has to know what is done with the time, just now."""
+        loop = self.env.loop
+        return None if loop is None else loop.watch
+
     def sleep(self, duration_ns: int) -> None:
         """Park the current task for ``duration_ns``; 0 lets everything due now run first."""
         task = self.require_task("sleep")
-        self.env.timeout(duration_ns).callbacks.append(_Wait(self, task).on_event)
+        loop = task.polling_loop
+        if loop is not None and loop.takes_sleep():
+            loop.sleep(task, duration_ns)
+        else:
+            self.env.activity += 1
+            self.env.timeout(duration_ns).callbacks.append(_Wait(self, task).on_event)
         self._park(task, f"sleep of {duration_ns} ns")
 
     def wait(
@@ -109,17 +136,29 @@ class Kernel:
 
     def call_later(self, delay_ns: int, function: Callable[..., Any], *args: Any) -> Timeout:
         """Run ``function`` on the hub after ``delay_ns``; it must not block."""
+
+        def happens() -> None:
+            self.env.activity += 1
+            function(*args)
+
+        return self.call_in_look(delay_ns, happens)
+
+    def call_in_look(self, delay_ns: int, function: Callable[[], Any]) -> Timeout:
+        """As ``call_later``, for what concerns nobody but tasks of the same polling loop."""
         timeout = self.env.timeout(delay_ns)
-        timeout.callbacks.append(lambda _event: function(*args))
+        timeout.callbacks.append(lambda _event: function())
         return timeout
 
     def checkpoint(self) -> None:
         """A facade call: another thread of this process may run here, if the seed says so."""
         if not self.perturb:
             return
-        task = self.current()
-        if task is not None and not self.closing and self._preempt.random() < 0.125:
-            self.sleep(0)
+        task, loop = self.current(), self.env.loop
+        if task is None or self.closing or (loop is not None and loop.unobserved):
+            return
+        if self._preempt.random() < 0.125:
+            self.env.timeout(0).callbacks.append(_Wait(self, task).on_event)
+            self._park(task, "its next turn")
 
     # ----------------------------------------------------------------- tasks
 
@@ -264,7 +303,11 @@ class Kernel:
             self._active = process
             for hook in self._switch_hooks:
                 hook(process)
-        self.log.switched(self.now_ns, task.number)
+        loop = self.env.loop
+        if loop is None or loop is not task.polling_loop:
+            self.env.activity += 1
+        if loop is None or not loop.unobserved:
+            self.log.switched(self.now_ns, task.number)
         if task.guest:
             begin = self._guest_since_s = wall_clock()
             task.switch()
@@ -290,15 +333,18 @@ class Kernel:
         """
         if self.current() is not None:
             raise TestbedError("the hub runs already; a task cannot run it again")
-        env = self.env
-        while until is None or until.callbacks is not None:
-            next_ns = env.next_time_ns()
-            if next_ns is None or (until_ns is not None and next_ns > until_ns):
-                return self._ran_dry(until, until_ns)
-            env.step()
-            if self._fatal is not None:
-                raise self._fatal
-        return True
+        env, self._until_ns = self.env, until_ns
+        try:
+            while until is None or until.callbacks is not None:
+                next_ns = env.next_time_ns()
+                if next_ns is None or (until_ns is not None and next_ns > until_ns):
+                    return self._ran_dry(until, until_ns)
+                env.step()
+                if self._fatal is not None:
+                    raise self._fatal
+            return True
+        finally:
+            env.loop = None
 
     def _ran_dry(self, until: Event | None, until_ns: int | None) -> bool:
         if until_ns is not None:
@@ -311,6 +357,17 @@ class Kernel:
             + "\n  ".join(self.describe_waiters())
         )
 
+    def next_happening_ns(self) -> float:
+        """Until when nothing happens but empty looks; infinity if that is for ever."""
+        next_ns = math.inf if self._until_ns is None else self._until_ns + 1
+        for time_ns, _priority, _order, event in self.env._queue:
+            if time_ns < next_ns and not self._is_empty(event):
+                next_ns = time_ns
+        return next_ns
+
+    def _is_empty(self, event: Any) -> bool:
+        return _is_over(event) or (event.loop is not None and event.loop.is_empty_look(event))
+
     def describe_waiters(self, owner: str | None = None) -> list[str]:
         """Who waits for what, of all processes or of those of ``owner``."""
         waiting = (task for task in self.tasks if not (task.finished or task.killed))
@@ -318,6 +375,7 @@ class Kernel:
 
     def record(self, kind: str, **fields: Any) -> None:
         """Append to the event log in the name of the running task, or of the hardware."""
+        self.env.activity += 1
         task = self.current()
         self.log.append(self.now_ns, task.path if task is not None else "hw", kind, fields)
 

@@ -7,12 +7,15 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import greenlet
 
 from sim.kernel.frames import is_testbed, place
 from sim.kernel.process import Process
+
+if TYPE_CHECKING:
+    from sim.kernel.polling import PollingLoop
 
 
 class Task(greenlet.greenlet):
@@ -42,7 +45,7 @@ class Task(greenlet.greenlet):
         self.needs_gil = needs_gil
         self.killed = False
         self.finished = False
-        self.park_number = 0
+        self.polling_loop: PollingLoop | None = None
         self.waiting_for: str | Callable[[], str] = ""
         self.locals: dict[Any, Any] = {}
 

@@ -49,6 +49,9 @@ class BoundedWaiting(Oracle):
     def request_started(self, request_id: str) -> None:
         self._last_arrival_ns = self.kernel.now_ns
 
+    def steps_skipped(self, count: int, last: StepTimes) -> None:
+        self._last_step_ns[last.node] = last.end_ns
+
     def step_done(self, step: StepTimes) -> None:
         self._last_step_ns[step.node] = step.end_ns
         stopped_ns = self._stops.within(step.node, step.start_ns, step.end_ns)

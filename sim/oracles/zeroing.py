@@ -87,6 +87,9 @@ class Zeroing(Oracle):
     def step_done(self, step: StepTimes) -> None:
         self._steps[step.node] += 1
 
+    def steps_skipped(self, count: int, last: StepTimes) -> None:
+        self._steps[last.node] += count
+
     def zeroing_wanted(self, node: str, block_ids: list[int]) -> None:
         for rank in self._ranks[node]:
             rank.wanted[np.array(block_ids)] = self._steps[node]

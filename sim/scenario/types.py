@@ -60,6 +60,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One way, between nodes, for control messages."""
     perturb: bool = False
     """Draw the order of simultaneous events, and thread switches, from the seed."""
+    skip_empty_steps: bool = True
+    """Pass over engine steps that cannot find anything; the same happens without."""
     check: Literal["incremental", "full"] = "incremental"
     """Compare only what changed since a request last read it, or everything each time."""
     quiet_phase_s: Seconds = 180.0

@@ -53,24 +53,35 @@ class _Reader:
             self._reads = 0
             kernel.sleep(_SPIN_NS)
 
+    def _seconds(self, ns: int) -> float:
+        watch = self._kernel.clock_watch
+        return ns_to_seconds(ns) if watch is None else watch.time(ns_to_seconds(ns))
+
+    def _exactly(self, ns: int) -> int:
+        if (watch := self._kernel.clock_watch) is not None:
+            watch.opaque = True
+        return ns
+
+    def monotonic(self) -> float:
+        self._read()
+        return self._seconds(self._kernel.now_ns)
+
     def monotonic_ns(self) -> int:
         self._read()
-        return self._kernel.now_ns
+        return self._exactly(self._kernel.now_ns)
+
+    def wall(self) -> float:
+        self._read()
+        return self._seconds(wall_ns(self._kernel))
 
     def wall_ns(self) -> int:
         self._read()
-        return wall_ns(self._kernel)
-
-    def wall(self) -> float:
-        return ns_to_seconds(self.wall_ns())
+        return self._exactly(wall_ns(self._kernel))
 
 
 def make(kernel: Kernel) -> ModuleType:
     """The facade of ``time``."""
     reader = _Reader(kernel)
-
-    def monotonic() -> float:
-        return ns_to_seconds(reader.monotonic_ns())
 
     def sleep(seconds: float) -> None:
         if seconds < 0:
@@ -82,7 +93,7 @@ def make(kernel: Kernel) -> ModuleType:
 
     members: dict[str, Any] = {"time": reader.wall, "time_ns": reader.wall_ns, "sleep": sleep}
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
-        members[name] = monotonic
+        members[name] = reader.monotonic
         members[f"{name}_ns"] = reader.monotonic_ns
     return Facade(kernel, "time", members | _calendar(reader.wall))
 

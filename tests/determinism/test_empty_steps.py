@@ -1,0 +1,66 @@
+"""Passing over empty engine steps changes nothing but the time that a run takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from faults.campaign.swarm import SwarmOptions, scenario_of
+from faults.running import run
+from sim.probes import Probe, StepTimes
+from sim.scenario import Scenario
+
+# Long enough for the time-outs to strike, short enough to step through.
+SEEDS = 8
+TIME_OUTS = {"defer_timeout": 1.0, "transfer_timeout": 1.5}
+
+
+class StepsRun(Probe):
+    """How many steps really took place."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def step_done(self, step: StepTimes) -> None:
+        self.count += 1
+
+
+def what_happens(scenario: Scenario, *, skip: bool) -> tuple[dict[str, Any], int]:
+    steps = StepsRun()
+    scenario = msgspec.structs.replace(scenario, skip_empty_steps=skip)
+    outcome = run(scenario, probe=steps).result.outcome
+    return {
+        "hash": outcome.event_hash,
+        "events": outcome.events,
+        "steps": outcome.engine_steps,
+        "virtual_s": outcome.virtual_s,
+        "requests": outcome.requests,
+        "violations": outcome.violations,
+        "notes": outcome.notes,
+    }, steps.count
+
+
+def drawn(seed: int, connector: str) -> Scenario:
+    """As in a campaign: presets, executors, scheduling, perturbation and faults by seed."""
+    models = ("llama", "deepseek-mla", "gemma-swa", "kimi-linear")
+    options = SwarmOptions(connector=connector, models=models, quiet_phase_s=2.5)
+    scenario = scenario_of(seed, options)
+    time_outs = {**scenario.extra_config, **TIME_OUTS}
+    return msgspec.structs.replace(scenario, extra_config=time_outs, max_virtual_s=6.0)
+
+
+@pytest.mark.parametrize("connector", ["moriio", "hybrid"])
+def test_drawn_scenarios_have_the_same_history(connector: str) -> None:
+    """Same hash, violations and counts; and a good part of the steps was really left out."""
+    run_steps = all_steps = 0
+    for seed in range(SEEDS):
+        scenario = drawn(seed, connector)
+        skipping, steps = what_happens(scenario, skip=True)
+        stepping, real = what_happens(scenario, skip=False)
+        assert skipping == stepping, f"seed {seed}"
+        assert real == stepping["steps"], f"seed {seed}"
+        run_steps += steps
+        all_steps += real
+    assert run_steps < all_steps / 2
