@@ -396,8 +396,9 @@ class Engine:
 
     def connector_reported(self, rank: int, output: Any) -> None:
         """A worker's connector reported finished transfers for this step."""
-        if output is None:
+        if output is None or output.is_empty():
             return
+        self.kernel.env.activity += 1
         for request_id in sorted(map(leg_of, output.finished_sending or ())):
             self.kernel.record("sending-finished", node=self.name, rank=rank, request=request_id)
             for probe in self.world.probes:

@@ -47,6 +47,7 @@ class Chance:
     def stream(self, purpose: str) -> real_random.Random:
         """The running process's generator for ``purpose``."""
         self.kernel.checkpoint()
+        self.kernel.env.activity += 1
         task = self.kernel.current()
         process = task.process if task is not None else None
         key = (process, purpose)
