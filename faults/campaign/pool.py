@@ -94,6 +94,10 @@ class Pool:
 
     def __exit__(self, *exc_info: object) -> None:
         """None outlives the pool."""
+        self.end()
+
+    def end(self) -> None:
+        """End all workers, from whatever thread."""
         for worker in (*self._workers, *self._idle):
             worker.end()
 

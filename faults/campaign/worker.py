@@ -35,7 +35,10 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nobody else's words may get among the answers
     logs.configure()
-    serve(sys.stdin.buffer, answers)
+    try:
+        serve(sys.stdin.buffer, answers)
+    except BrokenPipeError:  # the campaign was killed, and nobody wants the answer
+        os.dup2(os.open(os.devnull, os.O_WRONLY), answers.fileno())
     return 0
 
 

@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from faults.campaign.seeds import parse_seeds
+from faults.cli.campaign import SeedLimit
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import print_plain
 from faults.cli.tables import print_table
@@ -35,7 +36,11 @@ Jobs = Annotated[
 
 
 def command(
-    names: Names = None, seeds: Seeds = "20", jobs: Jobs = None, json: JsonFlag = False
+    names: Names = None,
+    seeds: Seeds = "20",
+    jobs: Jobs = None,
+    seed_limit: SeedLimit = 600.0,
+    json: JsonFlag = False,
 ) -> Outcome:
     """Run the hybrid connector with one deliberate defect at a time, until a rule is broken.
 
@@ -54,7 +59,7 @@ def command(
     begin_s = wall_clock()
     found: dict[str, Hunt] = {}
     with _progress(len(mutants)) as advance:
-        for result in hunt_all(mutants, tried, jobs or os.cpu_count() or 1):
+        for result in hunt_all(mutants, tried, jobs or os.cpu_count() or 1, seed_limit):
             found[result.name] = result
             advance(result)
     document = _document([found[mutant.name] for mutant in mutants], len(tried))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from functools import partial
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from faults.campaign.pool import Pool
 from faults.campaign.result import Failure, SeedResult
 from faults.campaign.worker import Job
 from faults.cli import dispatch
@@ -40,9 +44,7 @@ def test_a_change_that_breaks_nothing_is_not_caught() -> None:
     assert (found.runs, found.seed, found.groups) == (2, None, [])
 
 
-def test_what_the_shipped_connector_does_is_not_the_mutants(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_shipped_connector_does_is_not_the_mutants() -> None:
     """A group counts only if the same seed without the defect does not fall into it; neither does
     a seed that says nothing about the shipped connector."""
     own, old = (Failure(group, group, "words") for group in ("own", "old"))
@@ -58,9 +60,29 @@ def test_what_the_shipped_connector_does_is_not_the_mutants(
         chosen = mutated if is_mutated else shipped[job.seed]
         return msgspec.structs.replace(chosen, seed=job.seed)
 
-    monkeypatch.setattr(hunting, "run_job", run_job)
-    found = hunt(MUTANTS["layer-offset"], range(5))
+    found = hunt(MUTANTS["layer-offset"], range(5), run=run_job)
     assert (found.runs, found.seed, found.groups) == (3, 2, ["own"])
+
+
+def test_a_seed_that_hangs_costs_that_seed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Some defects never end a run; the next seed has a new process."""
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import json, sys, time\n"
+        "for line in sys.stdin:\n"
+        "    job = json.loads(line)\n"
+        "    if job['seed'] == 0: time.sleep(600)\n"
+        "    bad = 'overlay' in job['options']['settings']\n"
+        "    failure = {'group': 'a', 'oracle': 'a', 'detail': 'a'}\n"
+        "    answer = {'seed': job['seed'], 'status': 'failed', 'failures': [failure] * bad}\n"
+        "    print(json.dumps(answer), flush=True)\n"
+    )
+    command = [sys.executable, str(script)]
+    monkeypatch.setattr(hunting, "Pool", partial(Pool, command=command))
+    mutants = [MUTANTS["layer-offset"], MUTANTS["no-fence"]]
+    found = list(hunting.hunt_all(mutants, range(3), 2, seed_limit_s=1.0))
+    assert {(hunt.name, hunt.seed) for hunt in found} == {("layer-offset", 1), ("no-fence", 1)}
+    assert all("did not finish it within 1 s" in hunt.others[0] for hunt in found)
 
 
 def test_a_mutant_that_is_not_caught_is_told(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -205,6 +206,22 @@ def test_workers_end_with_the_campaign(tmp_path: Path) -> None:
         results.close()
         assert workers
         assert all(process.poll() is not None for process in workers)
+
+
+def test_a_worker_whose_campaign_was_killed_ends_without_a_word() -> None:
+    """Its answer finds no reader, which is no failure of its own."""
+    program = (
+        "import sys; from faults.campaign import worker; from faults.campaign.result import *\n"
+        "worker.run_job = lambda job: SeedResult(seed=job.seed, status='passed')\n"
+        "sys.exit(worker.main())"
+    )
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", program]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        _, said = process.communicate(msgspec.json.encode(job(1)) + b"\n", timeout=120)
+    assert (process.returncode, said) == (0, b"")
 
 
 def test_workers_stay_for_the_next_run_of_the_pool(tmp_path: Path) -> None:
