@@ -115,9 +115,7 @@ class Scene:
     def is_about_target(self, item: Any) -> bool:
         """Whether an item is between the target's ends and of its request."""
         here, there = self._ends(item)
-        if self.target.node is not None and here != self._machine(self.target.node):
-            return False
-        if self.target.peer is not None and there != self._machine(self.target.peer):
+        if self.target.node not in (None, here) or self.target.peer not in (None, there):
             return False
         return self.request is None or self.request in self.requests_of(item)
 
@@ -133,31 +131,21 @@ class Scene:
             named = [r for r in self.lifecycle.known() if _names(item.frames, r)]
             if named:
                 return named
-        return self._between(*self._ends(item))
+        ends = [end for end in self._ends(item) if end is not None]
+        return self.lifecycle.requests_on(*ends)
 
     def _ends(self, item: Any) -> tuple[str | None, str | None]:
-        """The machines of the end that acts and of the other one."""
+        """The engines at the end that acts and at the other one."""
         if isinstance(item, MessageInFlight):
-            return item.source_node.name, item.target_node.name
-        if isinstance(item, RegistrationItem):
-            return item.node, None
+            return item.source, item.target
         if isinstance(item, DeviceWrite):
-            return self._machine(item.engine), None
+            return item.engine, None
         if isinstance(item, HandOff):
-            return self._machine(item.producer.name), None
-        return item.pair.initiator_node, item.pair.target_node
-
-    def _between(self, *machines: str | None) -> list[str]:
-        engines = [
-            [e.name for e in self.bed.engines if e.node.name == machine]
-            for machine in machines
-            if machine is not None
-        ]
-        found = (self.lifecycle.requests_on(*names) for names in _combinations(engines))
-        return list(dict.fromkeys(request for requests in found for request in requests))
-
-    def _machine(self, engine: str) -> str:
-        return self.bed.engine(engine).node.name
+            return item.producer.name, None
+        owners = self.world.fabric.owners
+        if isinstance(item, RegistrationItem):
+            return owners.get(item.engine), None
+        return owners.get(item.pair.initiator), owners.get(item.pair.target)
 
     # ----------------------------------------------------------- what happened
 
@@ -168,13 +156,6 @@ class Scene:
 
 def _role(engine: Engine) -> str | None:
     return engine.connector.role if engine.connector is not None else None
-
-
-def _combinations(groups: list[list[str]]) -> list[tuple[str, ...]]:
-    combined: list[tuple[str, ...]] = [()]
-    for group in groups:
-        combined = [(*names, name) for names in combined for name in group]
-    return combined
 
 
 def _names(frames: Iterable[bytes], request: str) -> bool:

@@ -37,7 +37,7 @@ class MalformedMessage(Fault, frozen=True, tag="malformed-message"):
         listeners = [
             listener
             for listener in scene.world.network.directory.listeners
-            if listener.process.node is engine.node and self.port in (None, listener.port)
+            if listener.process.owner == engine.name and self.port in (None, listener.port)
         ]
         reachable = [listener for listener in listeners if isinstance(listener.port, int)]
         if not reachable:

@@ -53,7 +53,7 @@ class RegionInvalid(Fault, frozen=True, tag="region-invalid"):
         devices = [
             device
             for device in scene.world.fabric.devices
-            if device.process.node is engine.node and device.alive
+            if device.process.owner == engine.name and device.alive
         ]
         if not sum(device.forget_regions() for device in devices):
             raise CannotStrike(f"{engine.name} has registered no memory")

@@ -58,9 +58,9 @@ def _heal(scene: Scene, source: Engine, target: Engine) -> None:
 
 
 class NeverAnswers(ItemFault, frozen=True, tag="never-answers"):
-    """A machine accepts connections and messages, and answers nothing: not one message leaves it.
+    """An engine accepts connections and messages, and answers nothing: not one message leaves it.
 
-    ``peer`` limits it to one other machine. RDMA that is set up goes on.
+    ``peer`` limits it to one other engine. RDMA that is set up goes on.
     """
 
     for_s: float | None = 5.0

@@ -51,6 +51,8 @@ class Fabric:
         self.links = Links(kernel)
         self.control_plane = ControlPlane(self)
         self.devices: list[Device] = []
+        self.owners: dict[str, str] = {}
+        """Whose process has the library's engine of a key, or had it last."""
         self._nics: dict[tuple[str, int], Nic] = {}
         self._rails: dict[tuple[str, str], int] = {}
         self._cuts: list[frozenset[str]] = []

@@ -105,10 +105,17 @@ class Endpoint:
         if isinstance(self.service, str):  # inside one node nothing gets lost
             self._enqueue(letter)
             return
-        source, target = self.process.node, self.peer.process.node
-        now_ns = self.network.kernel.now_ns
+        here, there = self.process, self.peer.process
         item = MessageInFlight(
-            kind, source, self.port, target, self.peer.port, tuple(frames), now_ns
+            kind,
+            here.node,
+            self.port,
+            there.node,
+            self.peer.port,
+            tuple(frames),
+            self.network.kernel.now_ns,
+            here.owner,
+            there.owner,
         )
         self._obey(self.network.verdicts.ask(item), letter)
 

@@ -17,7 +17,8 @@ class MessageInFlight:
 
     One of the ports is the listener's, the other belongs to the side that connected, so a
     request and its reply differ in which of them it is. ``kind`` is "message" for what guest
-    code sent; the protocol on top may have kinds of its own, such as "subscription".
+    code sent; the protocol on top may have kinds of its own, such as "subscription". ``source``
+    and ``target`` are the owners of the processes at the ends.
     """
 
     kind: str
@@ -27,6 +28,8 @@ class MessageInFlight:
     target_port: int
     frames: tuple[bytes, ...]
     time_ns: int
+    source: str
+    target: str
 
 
 def size_of(frames: Frames) -> int:

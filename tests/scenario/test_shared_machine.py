@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from faults.cli.options import RunOptions, build_scenario
+from faults.running import run as run_with_faults
+from faults.schedule import with_faults
 from sim.outcome import Outcome
 from sim.probes import Probe
 from sim.run import RunResult, run
@@ -103,3 +105,34 @@ def test_xgmi_between_machines_ends_the_consumer() -> None:
     (death,) = [v for v in outcome.violations if v.evidence.get("kind") == "engine-died"]
     assert "MoRI could not open a session" in death.detail
     assert outcome.requests["engine-died"] == 6
+
+
+OF_ONE_ENGINE = [
+    ("rdma", "message-dropped:node=d1,count=null"),
+    ("rdma", "completion-lost:node=d1,count=null"),
+    ("rdma", "late-landing:node=d1,count=null,by_s=1"),
+    ("rdma", "region-invalid:node=d1,phase=read_posted,nth=4"),
+    ("xgmi", "late-landing:node=d1,count=null,by_s=1"),
+    ("xgmi", "malformed-message:node=d1,phase=read_done,nth=2"),
+]
+
+
+@pytest.mark.parametrize(("backend", "fault"), OF_ONE_ENGINE)
+def test_a_fault_of_one_engine_leaves_the_others_on_its_machine_alone(
+    backend: str, fault: str
+) -> None:
+    """It reaches requests of the engine that it names, and none of its neighbour."""
+    settings = {**ONE_MACHINE, "topology.consumers": "2", "extra_config.backend": backend}
+    scenario = with_settings(
+        Scenario(model="llama", workload=SHARED, quiet_phase_s=0.0, max_virtual_s=5.0), settings
+    )
+    faulted = run_with_faults(with_faults(scenario, [fault]))
+    records = faulted.result.log.records
+    reached = {r for rec in records if rec.kind == "fault-hit" for r in rec.fields["requests"]}
+    sent = {
+        rec.fields["request"]: rec.fields["node"]
+        for rec in records
+        if rec.kind == "leg-sent" and rec.fields["leg"].endswith("-d0")
+    }
+    assert reached, faulted.faults
+    assert {sent[request] for request in reached} == {"d1"}

@@ -43,6 +43,7 @@ class IOEngine:
         self._process = self._kernel.require_task("creating an IOEngine").process
         self._settings = MoriSettings.from_environ(self._environ)
         self._key = key
+        self._fabric.owners[key] = self._process.owner
         self._host = config.host
         self._port = config.port
         self._backends = Backends(self._fabric, self._process, key, self._node_id(), self._settings)
