@@ -253,6 +253,7 @@ class ConsumerRank:
         self._has_one_group = num_cache_groups == 1
         self._refused: set[str] = set()
         self._invalid: set[int] = set()
+        self._destinations: dict[str, frozenset[int]] = {}
 
     def take_orders(self, orders: StepOrders) -> None:
         """Raises LoadFailed if a load that the step waits for failed."""
@@ -266,10 +267,15 @@ class ConsumerRank:
             self._run_in_step(awaited)
         for order in orders.loads:
             if order.waits:
+                self._destinations[order.request_id] = order.plan.destinations
                 self._loader.start(order, _device_progress())
 
     def results(self) -> KVConnectorTransferResults:
         ended, failed = self._loader.results.take()
+        for request_id in ended:
+            destinations = self._destinations.pop(request_id)
+            if request_id in failed and self._has_one_group:
+                self._invalid |= destinations
         refused, self._refused = self._refused, set()
         return KVConnectorTransferResults(set(), ended | refused, failed | refused)
 
