@@ -39,6 +39,7 @@ class HoldBook:
         self._incarnation = ""
         self._by_request: dict[str, _Hold] = {}
         self._by_number: dict[int, _Hold] = {}
+        self._by_transfer: dict[str, dict[int, _Hold]] = {}
         self._sent: list[str] = []
 
     def __len__(self) -> int:
@@ -56,6 +57,8 @@ class HoldBook:
                 hold = _Hold(expected)
                 self._by_request[expected.request_id] = hold
                 self._by_number[expected.number] = hold
+                same = self._by_transfer.setdefault(expected.transfer_id, {})
+                same[expected.number] = hold
             self._tell(orders.offered, HoldEvent.OFFERED)
             self._tell(orders.revoked, HoldEvent.REVOKED)
             self._tell(orders.dropped, HoldEvent.DROPPED)
@@ -121,8 +124,8 @@ class HoldBook:
         if hold_id is not None:
             known = hold_id.incarnation == self._incarnation
             return self._by_number.get(hold_id.number) if known else None
-        same = (h for h in self._by_number.values() if h.expected.transfer_id == transfer_id)
-        return next(same, None)
+        same = self._by_transfer.get(transfer_id, {})  # a retried prefill has its predecessor's id
+        return next(iter(same.values()), None)
 
     def _tell(self, request_ids: Iterable[str], event: HoldEvent) -> None:
         for request_id in request_ids:
@@ -136,6 +139,13 @@ class HoldBook:
         if HoldAction.REPORT_SENT in move.actions:
             self._sent.append(hold.expected.request_id)
         if move.state in RANK_HOLD.final:
-            del self._by_request[hold.expected.request_id]
-            del self._by_number[hold.expected.number]
+            self._forget(hold.expected)
         return move.actions
+
+    def _forget(self, expected: ExpectedHold) -> None:
+        del self._by_request[expected.request_id]
+        del self._by_number[expected.number]
+        same = self._by_transfer[expected.transfer_id]
+        del same[expected.number]
+        if not same:
+            del self._by_transfer[expected.transfer_id]

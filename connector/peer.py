@@ -79,7 +79,7 @@ class Peer:
         self._handshake: zmq.Socket[bytes] | None = None
         self._frames: list[bytes] = []
         self._again_at = 0.0
-        self._paused_until = 0.0
+        self._paused_until: float | None = None
         self.trouble = ""
         self._questions: zmq.Socket[bytes] | None = None
         self.answers: dict[int, bool] = {}
@@ -99,8 +99,6 @@ class Peer:
         Raises:
             ConnectorError: it cannot be read from.
         """
-        if now < self._paused_until:
-            return False
         self._take(self._endpoints.current())
         welcome = self.welcome
         if welcome is not None and incarnation in (None, welcome.incarnation):
@@ -197,6 +195,8 @@ class Peer:
         """
         assert self.endpoint is not None
         began = time.monotonic()
+        if self._is_paused(began):
+            return False
         for layer in self._memory.layers:
             local, remote = self.endpoint.local[layer.name][0], self._remote[layer.name][0]
             key = (local.id, remote.id)
@@ -216,7 +216,15 @@ class Peer:
         now = time.monotonic()
         self._paused_until = now + min(_SHARE * (now - began), self._longest_pause_s)
         self.trouble = trouble
-        self.forget()
+
+    def _is_paused(self, now: float) -> bool:
+        """After a pause the peer has to answer a handshake before anything else."""
+        if self._paused_until is None:
+            return False
+        if now >= self._paused_until:
+            self._paused_until = None
+            self.forget()
+        return True
 
     def batches(self, plan: Plan) -> list[Batch]:
         """The reads of ``plan``, one batch a session; all sessions are open.
