@@ -16,11 +16,13 @@ from vllm.v1.request import Request
 from connector.core.admission import NOTHING, Answer, promise, span_of
 from connector.core.errors import ConnectorError, MalformedPayload
 from connector.core.groups import TransferGroups
+from connector.core.load import Cause
 from connector.core.offer import Offer, parse_address, parse_offer
 from connector.core.pairing import LoadMode, check_remote, plan_read
 from connector.core.request import REQUEST, RequestAction, RequestEvent, RequestState
 from connector.core.zeroing import without_destinations
-from connector.logs import log
+from connector.counters import Counters
+from connector.logs import dump, log
 from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder, StepOrders
 
 
@@ -42,12 +44,16 @@ class ConsumerScheduler:
         groups: the model's.
         mode: whether requests wait for their load, or the step does.
         tp_size: of this engine.
+        counters: of this half.
     """
 
-    def __init__(self, groups: TransferGroups, mode: LoadMode, tp_size: int) -> None:
+    def __init__(
+        self, groups: TransferGroups, mode: LoadMode, tp_size: int, counters: Counters
+    ) -> None:
         self._groups = groups
         self._mode: LoadMode = mode
         self._tp_size = tp_size
+        self._counters = counters
         self._remotes: dict[str, _Remote] = {}
         self._orders = StepOrders()
         self._log = log.bind(role="consumer", half="scheduler")
@@ -211,12 +217,23 @@ class ConsumerScheduler:
 
     def _refuse(self, request_id: str, remote: _Remote) -> None:
         self._orders.refused.append(request_id)
-        self._log.error("offer-refused", request=request_id, reason=remote.refusal)
+        self._counters.add(f"failed_loads:{Cause.BAD_OFFER}")
+        about = self._log.bind(request=request_id, **_named(remote.release))
+        about.error("offer-refused", cause=Cause.BAD_OFFER, reason=remote.refusal)
+        dump(about, request_id)
         self._release(remote)
 
     def _release(self, remote: _Remote) -> None:
         if remote.release is not None:
             self._orders.releases.append(remote.release)
+
+
+def _named(release: ReleaseOrder | None) -> dict[str, str]:
+    """The transfer and the producer of an offer, as far as it tells."""
+    if release is None:
+        return {}
+    address = release.address
+    return {"transfer": release.transfer_id, "peer": f"{address.host}:{address.handshake_port}"}
 
 
 def _address_in(request_id: str) -> tuple[str, int, int] | None:

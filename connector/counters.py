@@ -1,26 +1,36 @@
-"""Counters of one rank, handed to vLLM with each step's results."""
+"""What one rank, or one scheduler half, counts; handed to vLLM with each step's results."""
 
 from __future__ import annotations
 
 import threading
-from collections import Counter
+from typing import Any
 
 
 class Counters:
-    """Counts events by name; safe to use from several threads."""
+    """Counts and observations by name; safe to use from several threads. What the names mean is
+    in `connector.metrics`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._counts: Counter[str] = Counter()
+        self._data: dict[str, Any] = {}
 
     def add(self, name: str, amount: int = 1) -> None:
-        if not amount:
-            return
-        with self._lock:
-            self._counts[name] += amount
+        if amount:
+            with self._lock:
+                self._data[name] = self._data.get(name, 0) + amount
 
-    def take(self) -> dict[str, int]:
-        """What was counted since the last call."""
+    def set(self, name: str, value: int) -> None:
+        """The present value of a gauge."""
         with self._lock:
-            counts, self._counts = self._counts, Counter()
-            return dict(counts)
+            self._data[name] = value
+
+    def observe(self, name: str, value: float) -> None:
+        """One value of a histogram."""
+        with self._lock:
+            self._data.setdefault(name, []).append(value)
+
+    def take(self) -> dict[str, Any]:
+        """What was added, set and observed since the last call."""
+        with self._lock:
+            data, self._data = self._data, {}
+            return data

@@ -82,7 +82,7 @@ class Heartbeat:
         self._counters = counters
         self._interval_s = interval_s
         self._path = make_zmq_path("tcp", settings.proxy_ip, settings.proxy_ping_port)
-        self._log = log.bind(role=settings.role, half="worker", peer=self._path)
+        self._log = log.bind(role=settings.side, half="worker", peer=self._path)
         self._is_away = False
         self._closing = threading.Event()
         self._context = zmq.Context()

@@ -30,6 +30,7 @@ from connector.consumer_scheduler import ConsumerScheduler
 from connector.control_plane import limit_control_plane
 from connector.core.config import check_parallelism, check_recomputation, parse_settings
 from connector.core.groups import check_transferable
+from connector.counters import Counters
 from connector.logs import log
 from connector.metadata import StepOrders
 from connector.metrics import HybridPromMetrics, HybridStats
@@ -77,11 +78,12 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         self._producer: ProducerScheduler | None = None
         self._consumer: ConsumerScheduler | None = None
         self._worker: Worker | None = None
+        self._counters = Counters()
         if role == KVConnectorRole.WORKER:
             self._limit_control_plane()
             from connector.worker import Worker  # noqa: PLC0415  # needs mori, schedulers do not
 
-            self._worker = Worker(vllm_config, kv_cache_config, self._settings)
+            self._worker = Worker(vllm_config, kv_cache_config, self._settings, self._counters)
         else:
             check_transferable(self._groups, self._settings.drafter_groups)
             self._start_scheduler_half(vllm_config)
@@ -90,14 +92,17 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
     def _limit_control_plane(self) -> None:
         warning = limit_control_plane(os.environ, self._settings.control_timeout_s)
         if warning is not None:
-            log.warning("setting-replaced", role=self._settings.role, half="worker", reason=warning)
+            log.warning("setting-replaced", role=self._settings.side, half="worker", reason=warning)
 
     def _start_scheduler_half(self, vllm_config: VllmConfig) -> None:
         settings = self._settings
         parallel = vllm_config.parallel_config
         if not settings.is_producer:
             self._consumer = ConsumerScheduler(
-                self._groups, settings.load_mode, parallel.tensor_parallel_size
+                self._groups,
+                settings.load_mode,
+                parallel.tensor_parallel_size,
+                self._counters,
             )
             return
         host_ip = resolve_host_ip({"host_ip": settings.host_ip})
@@ -112,12 +117,14 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
             "remote_dp_size_local": parallel.data_parallel_size_local,
             "tp_size": parallel.tensor_parallel_size,
         }
-        self._producer = ProducerScheduler(self._groups, settings.hold_timeout_s, address)
+        self._producer = ProducerScheduler(
+            self._groups, settings.hold_timeout_s, address, self._counters
+        )
 
     def _say_what_applies(self) -> None:
         settings = self._settings
         half = "worker" if self._worker is not None else "scheduler"
-        about = {"role": settings.role, "half": half}
+        about = {"role": settings.side, "half": half}
         log.info("started", **about, groups=[group.name for group in self._groups.on_wire])
         if settings.unused:
             log.info("unused-settings", **about, keys=settings.unused)
@@ -252,8 +259,8 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         return self._worker.renewals()
 
     def get_kv_connector_stats(self) -> KVConnectorStats | None:
-        counts = self._worker.counters.take() if self._worker is not None else {}
-        return HybridStats(data=counts) if counts else None
+        data = self._counters.take()
+        return HybridStats(data=data) if data else None
 
     def shutdown(self) -> None:
         if self._worker is not None:

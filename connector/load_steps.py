@@ -11,16 +11,22 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connector.core.errors import ConnectorError
-from connector.core.load import LOAD, LoadAction, LoadEvent, LoadState
+from connector.core.load import LOAD, Cause, LoadAction, LoadEvent, LoadState
 from connector.counters import Counters
 from connector.endpoint import Endpoint, Endpoints
 from connector.load_results import LoadResults
-from connector.logs import log, recent
+from connector.logs import Log, dump, log
 from connector.metadata import LoadOrder, ReleaseOrder
 from connector.peer import Batch, Peer
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
-from connector.transport import ReadState, describe_failure, is_queue_full, state_of
+from connector.transport import (
+    ReadState,
+    TransportError,
+    describe_failure,
+    is_queue_full,
+    state_of,
+)
 
 _FIRST_BACKOFF_S = 0.001
 _LONGEST_BACKOFF_S = 0.05
@@ -55,6 +61,7 @@ class Load:
     next_at: float = 0.0
     fence_until: float = 0.0
     question: int = 0
+    cause: Cause = Cause.INTERNAL
     reason: str = ""
 
     @property
@@ -107,14 +114,15 @@ class LoadSteps:
         try:
             self._move(load, self._event(load, now), now)
         except Exception as error:
-            self._log.exception("load-broken", request=load.order.request_id, reason=repr(error))
-            load.reason = repr(error)
+            self._about(load).exception("load-broken", reason=repr(error))
+            load.cause, load.reason = Cause.INTERNAL, repr(error)
             self._move(load, self._give_up(load, now), now)
 
     def _move(self, load: Load, event: LoadEvent | None, now: float) -> None:
         while event is not None:
             move = LOAD(load.state, event)
             load.state = move.state
+            self._about(load).debug("load-moved", because=event.name, state=move.state.name)
             for action in move.actions:
                 self._do(load, action, now)
             event = None if load.has_ended else self._event(load, now)
@@ -146,10 +154,12 @@ class LoadSteps:
                 load.batches = load.peer.batches(order.plan)
                 return LoadEvent.CONNECTED
         except (ConnectorError, ValueError) as error:
+            is_ours = isinstance(error, TransportError)
+            load.cause = Cause.NO_SESSION if is_ours else Cause.MISMATCH
             load.reason = str(error)
             return LoadEvent.REFUSED
         trouble = load.peer.trouble or "the peer did not answer the handshake"
-        return self._timed_out(load, now, trouble)
+        return self._timed_out(load, now, Cause.NO_ANSWER, trouble)
 
     def _is_connected(self, peer: Peer, order: LoadOrder, now: float) -> bool:
         incarnation = order.hold.incarnation if order.hold is not None else None
@@ -164,9 +174,9 @@ class LoadSteps:
         if state is ReadState.DONE:
             return LoadEvent.SUCCEEDED if load.order.hold is not None else LoadEvent.UNCONFIRMED
         if state is ReadState.IN_FLIGHT or load.next_at:
-            event = self._timed_out(load, now, "reads did not complete")
+            event = self._timed_out(load, now, Cause.READ_TIMED_OUT, "reads did not complete")
         else:
-            load.reason = describe_failure(load.statuses)
+            load.cause, load.reason = Cause.READ_FAILED, describe_failure(load.statuses)
             event = LoadEvent.BROKEN
         return None if event is None else self._break_off(load, event, now)
 
@@ -182,15 +192,19 @@ class LoadSteps:
         assert load.peer is not None
         is_held = load.peer.answers.pop(load.question, None)
         if is_held is not None:
-            load.reason = "" if is_held else "the producer no longer holds the blocks"
+            if not is_held:
+                load.cause = Cause.NO_LONGER_HELD
+                load.reason = "the producer no longer holds the blocks"
             return LoadEvent.HELD if is_held else LoadEvent.GONE
         if now >= load.next_at:
             self._ask(load, now)
-        return self._timed_out(load, now, "the peer did not confirm that it held the blocks")
+        reason = "the peer did not confirm that it held the blocks"
+        return self._timed_out(load, now, Cause.NOT_CONFIRMED, reason)
 
-    def _timed_out(self, load: Load, now: float, reason: str) -> LoadEvent | None:
+    def _timed_out(self, load: Load, now: float, cause: Cause, reason: str) -> LoadEvent | None:
         if now < load.deadline:
             return None
+        load.cause = cause
         load.reason = f"{reason} within {self._timeouts.transfer_s:g} s"
         return LoadEvent.TIMED_OUT
 
@@ -200,7 +214,7 @@ class LoadSteps:
         order = load.order
         if action is LoadAction.POST_READS:
             for batch in load.batches:
-                load.statuses.append(_post(load, batch))
+                load.statuses.append(self._post(load, batch))
         elif action is LoadAction.ASK:
             self._questions += 1
             load.question = self._questions
@@ -223,7 +237,7 @@ class LoadSteps:
             load.next_at = 0.0
             self._counters.add("queue_full")
             for index in full:
-                load.statuses[index] = _post(load, load.batches[index])
+                load.statuses[index] = self._post(load, load.batches[index])
 
     def _ask(self, load: Load, now: float) -> None:
         assert load.peer is not None
@@ -231,18 +245,29 @@ class LoadSteps:
         load.peer.ask(load.order.hold, load.question)
         load.next_at = now + self._timeouts.control_s
 
+    def _post(self, load: Load, batch: Batch) -> Any:
+        assert load.endpoint is not None
+        self._counters.add("reads")
+        return load.endpoint.transport.read(batch.session, batch.ours, batch.theirs, batch.sizes)
+
     def _report(self, load: Load, *, is_loaded: bool, now: float) -> None:
-        order = load.order
-        about = {"request": order.request_id, "transfer": order.transfer_id}
-        peer = load.peer.name if load.peer is not None else order.address.host
+        request, about = load.order.request_id, self._about(load)
+        seconds = round(now - load.started, 6)
         if is_loaded:
             self._counters.add("loads")
-            self._log.debug("loaded", **about, peer=peer, seconds=round(now - load.started, 6))
+            self._counters.add("loaded_bytes", sum(sum(batch.sizes) for batch in load.batches))
+            self._counters.observe("load_seconds", seconds)
+            about.debug("loaded", seconds=seconds)
         else:
-            self._counters.add("failed_loads")
-            before = recent(request=order.request_id)
-            self._log.error("load-failed", **about, peer=peer, reason=load.reason, before=before)
-        self._results.add(order.request_id, is_loaded=is_loaded)
+            self._counters.add(f"failed_loads:{load.cause}")
+            about.error("load-failed", cause=load.cause, reason=load.reason, seconds=seconds)
+            dump(about, request, load.peer.name if load.peer is not None else None)
+        self._results.add(request, is_loaded=is_loaded)
+
+    def _about(self, load: Load) -> Log:
+        order = load.order
+        peer = load.peer.name if load.peer is not None else order.address.host
+        return self._log.bind(request=order.request_id, transfer=order.transfer_id, peer=peer)
 
 
 def _may_land(load: Load, now: float) -> bool:
@@ -255,8 +280,3 @@ def _may_land(load: Load, now: float) -> bool:
     if load.endpoint.is_quiet or now >= load.fence_until:
         return False
     return state_of(load.statuses) is not ReadState.DONE
-
-
-def _post(load: Load, batch: Batch) -> Any:
-    assert load.endpoint is not None
-    return load.endpoint.transport.read(batch.session, batch.ours, batch.theirs, batch.sizes)

@@ -1,44 +1,65 @@
-"""Structured events, one JSON object a line, over a child of vLLM's logger.
+"""Structured events, one JSON object a line, over a child of vLLM's logger; the flight recorder.
 
-Every event has ``schema`` (raised when a field changes its meaning) and ``event``; what it is
-about is bound: ``role``, ``half``, ``rank``, ``peer``, ``request``, ``transfer``. The last events
-are kept in memory, those below the logger's level included, and written out when a load fails.
+Every event has ``schema``, ``event``, ``level`` and ``at_s``; what it is about is bound: ``role``,
+``half``, ``rank``, ``peer``, ``request``, ``transfer``. docs/connector-log.md lists all events. The
+last ones are kept in memory, those below the logger's level included, and written out when a load
+fails.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 import structlog
 
-SCHEMA = 1
-_KEPT = 256
+SCHEMA = 2
+"""Raised when a field changes its meaning or goes away."""
+_KEPT = 1024
+_DUMPED = 64
 
 _recent: deque[dict[str, Any]] = deque(maxlen=_KEPT)
 
 
 def _keep(_logger: Any, level: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Stamp an event and remember it; below the logger's level it goes no further."""
-    stamped = {"schema": SCHEMA, "level": level, **event}
-    _recent.append(stamped)
+    stamped = {"schema": SCHEMA, "level": level, "at_s": round(time.monotonic(), 6), **event}
+    if event["event"] != "flight-record":
+        _recent.append(stamped)
     if not _target.isEnabledFor(logging.getLevelName(level.upper())):
         raise structlog.DropEvent
     return stamped
 
 
 _target = logging.getLogger("vllm.hybrid_read")
-log: structlog.typing.FilteringBoundLogger = structlog.wrap_logger(
+Log = structlog.typing.FilteringBoundLogger
+log: Log = structlog.wrap_logger(
     _target,
-    processors=[_keep, structlog.processors.JSONRenderer(sort_keys=True, default=str)],
+    processors=[
+        _keep,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(sort_keys=True, default=str),
+    ],
     wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
 )
 
 
-def recent(**about: Any) -> list[dict[str, Any]]:
-    """The remembered events that are about all of ``about``, oldest first."""
-    return [
-        event for event in _recent if all(event.get(key) == value for key, value in about.items())
-    ]
+def dump(bound: Log, request: str, peer: str | None = None) -> None:
+    """Write out what is remembered of a request, and of its peer apart from other requests.
+
+    Args:
+        bound: a log that is bound to what the record is about.
+        request: whose load failed.
+        peer: that it was to be read from.
+    """
+    about = [event for event in _recent if _is_about(event, request, peer)]
+    bound.warning("flight-record", events=about[-_DUMPED:])
+
+
+def _is_about(event: Mapping[str, Any], request: str, peer: str | None) -> bool:
+    if "request" in event:
+        return bool(event["request"] == request)
+    return peer is not None and event.get("peer") == peer

@@ -17,6 +17,7 @@ from connector.core.hold import LEASE, LeaseAction, LeaseEvent, LeaseState
 from connector.core.offer import EXTENSION_KEY, HoldId, make_extension
 from connector.core.pairing import first_positions
 from connector.core.payload import encode, pad_dropped_token
+from connector.counters import Counters
 from connector.logs import log
 from connector.metadata import ExpectedHold, Renewals, StepOrders
 
@@ -39,15 +40,21 @@ class ProducerScheduler:
         groups: the model's.
         hold_timeout_s: how long blocks are held that nobody releases, from each renewal on.
         address_params: the part of the transfer parameters that is the same for all requests.
+        counters: of this half.
     """
 
     def __init__(
-        self, groups: TransferGroups, hold_timeout_s: float, address_params: dict[str, Any]
+        self,
+        groups: TransferGroups,
+        hold_timeout_s: float,
+        address_params: dict[str, Any],
+        counters: Counters,
     ) -> None:
         self.incarnation = uuid.uuid4().hex
         self._groups = groups
         self._hold_timeout_s = hold_timeout_s
         self._address_params = address_params
+        self._counters = counters
         self._num_holds = 0
         self._expected: dict[str, ExpectedHold] = {}
         self._leases: dict[str, _Lease] = {}
@@ -124,6 +131,7 @@ class ProducerScheduler:
         self._leases[request.request_id] = _Lease(
             LeaseState.HOLDING, now, now + self._hold_timeout_s, expected
         )
+        self._counters.set("held_leases", len(self._leases))
         return True, self._params(request, expected, payload)
 
     def update_connector_output(self, output: KVConnectorOutput) -> None:
@@ -146,6 +154,7 @@ class ProducerScheduler:
                 self._advance(ended, LeaseEvent.SENT, now)
                 freed.add(request_id)
         output.finished_sending = freed or None
+        self._counters.set("held_leases", len(self._leases))
 
     # ---------------------------------------------------------------- internal
 
@@ -159,6 +168,7 @@ class ProducerScheduler:
             lease.deadline = now + self._hold_timeout_s
         if LeaseAction.REVOKE in move.actions:
             self._orders.revoked.append(lease.expected.request_id)
+            self._counters.add("expired_leases")
             self._log.warning(
                 "hold-expired",
                 request=lease.expected.request_id,

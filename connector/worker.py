@@ -67,13 +67,18 @@ class Worker:
         vllm_config: vLLM's.
         cache_config: the worker's own.
         settings: of this engine.
+        counters: of this rank.
 
     Raises:
         UnsupportedModel: some layer cannot be transferred.
     """
 
     def __init__(
-        self, vllm_config: VllmConfig, cache_config: KVCacheConfig, settings: Settings
+        self,
+        vllm_config: VllmConfig,
+        cache_config: KVCacheConfig,
+        settings: Settings,
+        counters: Counters,
     ) -> None:
         self._vllm_config = vllm_config
         self._settings = settings
@@ -91,7 +96,7 @@ class Worker:
         self._name = (
             f"{settings.role}:{self._host_ip}:{settings.handshake_port}:{self._port_offset}"
         )
-        self.counters = Counters()
+        self._counters = counters
         self._role: Role | None = None
         self._heartbeat: Heartbeat | None = None
 
@@ -141,7 +146,7 @@ class Worker:
         notify_port = self._settings.notify_port + self._port_offset
         dp_size = int(self._vllm_config.parallel_config.data_parallel_size)
         announcement = Announcement(self._host_ip, notify_port, dp_size, self._tp_size)
-        return Heartbeat(announcement, self._settings, self.counters)
+        return Heartbeat(announcement, self._settings, self._counters)
 
     def _backend_name(self) -> str:
         model = self._vllm_config.model_config
@@ -181,7 +186,7 @@ class Worker:
             self._settings.notify_port + self._port_offset,
             holds,
             lambda: encode_welcome(metadata, endpoint.descriptors, holds.incarnation, fingerprint),
-            self.counters,
+            self._counters,
         )
         return ProducerRank(holds, listener, endpoint)
 
@@ -190,7 +195,7 @@ class Worker:
     ) -> Role:
         settings = self._settings
         context: zmq.Context[Any] = zmq.Context()
-        endpoints = Endpoints(make_endpoint, self.counters, self._rank)
+        endpoints = Endpoints(make_endpoint, self._counters, self._rank)
 
         def make_peer(host: str, port: int) -> Peer:
             timeout, pause = settings.control_timeout_s, settings.transfer_timeout_s / 2
@@ -204,14 +209,14 @@ class Worker:
             make_peer,
             self._rank,
             self._tp_size,
-            self.counters,
+            self._counters,
             requires_safe_reads=settings.require_safe_reads,
         )
         renewer = Renewer(
-            peers.source, settings.control_timeout_s, settings.renewal_timeout_s, self.counters
+            peers.source, settings.control_timeout_s, settings.renewal_timeout_s, self._counters
         )
         releaser = Releaser(context, self._rank, self._tp_size, renewer)
-        steps = LoadSteps(peers, endpoints, releaser, results, self._rank, timeouts, self.counters)
+        steps = LoadSteps(peers, endpoints, releaser, results, self._rank, timeouts, self._counters)
         loader = Loader(steps, peers, endpoints, renewer, releaser, results, timeouts.transfer_s)
         return ConsumerRank(loader, self.groups, settings, self._num_cache_groups)
 
@@ -273,7 +278,7 @@ class ConsumerRank:
     def results(self) -> KVConnectorTransferResults:
         ended, failed = self._loader.results.take()
         for request_id in ended:
-            destinations = self._destinations.pop(request_id)
+            destinations = self._destinations.pop(request_id, frozenset())
             if request_id in failed and self._has_one_group:
                 self._invalid |= destinations
         refused, self._refused = self._refused, set()

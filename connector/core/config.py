@@ -78,6 +78,11 @@ class Settings:
     def is_producer(self) -> bool:
         return self.role == "kv_producer"
 
+    @property
+    def side(self) -> Literal["producer", "consumer"]:
+        """The role, as the log names it."""
+        return "producer" if self.is_producer else "consumer"
+
 
 def parse_settings(extra: Mapping[str, Any], *, role: str | None) -> Settings:
     """Check the settings of an engine.

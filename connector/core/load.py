@@ -7,7 +7,7 @@ land in it any more.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import Enum, StrEnum, auto
 
 from connector.core.tables import Move, Table
 
@@ -48,6 +48,26 @@ class LoadEvent(Enum):
     """The last read completed and the peer cannot be asked: an upstream peer."""
     FENCE_DOWN = auto()
     """No read of this load can land any more."""
+
+
+class Cause(StrEnum):
+    """Why a load failed, for metrics and the log."""
+
+    BAD_OFFER = "bad-offer"
+    """The transfer parameters cannot be used."""
+    NO_ANSWER = "no-answer"
+    """The peer did not answer the handshake, or no session with it was open, in time."""
+    NO_SESSION = "no-session"
+    """A session could not be opened, or our own memory not be registered."""
+    MISMATCH = "mismatch"
+    """The peer is not the one that made the offer, has other caches, or names other blocks."""
+    READ_FAILED = "read-failed"
+    READ_TIMED_OUT = "read-timed-out"
+    NOT_CONFIRMED = "not-confirmed"
+    """The peer did not say in time whether it had held the blocks."""
+    NO_LONGER_HELD = "no-longer-held"
+    INTERNAL = "internal"
+    """An error of the program."""
 
 
 class LoadAction(Enum):

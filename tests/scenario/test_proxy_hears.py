@@ -108,7 +108,7 @@ def test_a_proxy_that_is_away_is_said_once_and_told_nothing_old() -> None:
     assert len(proxy.messages()) == 2
     assert len([time for time, _ in proxy.heard if time < 11.5]) <= 2
     away = [event["role"] for event in events if event["event"] == "proxy-away"]
-    assert sorted(away) == ["kv_consumer", "kv_producer"]
+    assert sorted(away) == ["consumer", "producer"]
 
 
 def test_the_heartbeat_ends_with_its_engine() -> None:
