@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from protocol_model import Broken, Kind, Limits, explore
+from protocol_search import explore
+from protocol_world import Broken, Defect, Kind, Limits
 
 from connector.core.hold import (
     LEASE,
@@ -25,10 +26,13 @@ from connector.core.tables import Move, Table
 
 
 def test_every_interleaving_with_crashes_and_any_one_fault_keeps_the_invariants() -> None:
-    """No foreign byte is used, nothing is released under a reader, everything comes to rest."""
+    """No foreign byte is used, nothing is released under a reader, everything comes to rest.
+
+    With a second request behind the first, and renewals at any time, before expiry and after.
+    """
     worlds, resting = explore(Limits(ranks=1, max_faults=1))
-    assert worlds > 10_000
-    assert resting > 100
+    assert worlds > 100_000
+    assert resting > 1_000
 
 
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name.lower())
@@ -39,13 +43,54 @@ def test_one_loss_and_one_repetition_of_a_kind_keep_the_invariants(kind: Kind) -
 
 def test_two_ranks_free_the_blocks_together_and_once() -> None:
     """One rank that is done does not free the blocks that another still reads."""
-    explore(Limits(ranks=2, crashes=False))
+    worlds, _ = explore(Limits(ranks=2, crashes=False, second_request=False, renewing_ranks=1))
+    assert worlds > 50_000
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "limits",
+    [
+        Limits(ranks=2, renewing_ranks=1),
+        Limits(ranks=2, crashes=False, second_request=False),
+        Limits(
+            ranks=2,
+            renewing_ranks=1,
+            crashes=False,
+            second_request=False,
+            max_faults=2,
+            kinds=frozenset({Kind.RENEW}),
+        ),
+    ],
+    ids=["crashes-and-a-second-request", "both-renew", "a-renewal-lost-and-repeated"],
+)
+def test_two_ranks_keep_the_invariants(limits: Limits) -> None:
+    """Whatever one rank has done, the other reads and holds as safely as alone."""
+    assert explore(limits)[0] > 100_000
 
 
 def test_without_confirmation_a_foreign_byte_can_be_used() -> None:
     """What is lost with an upstream peer: the search finds the use after the hold has expired."""
     with pytest.raises(Broken, match="no longer held"):
-        explore(Limits(ranks=1, crashes=False, validates=False))
+        explore(Limits(ranks=1, crashes=False, defect=Defect.NO_VALIDATION))
+
+
+@pytest.mark.parametrize(
+    ("defect", "what"),
+    [
+        (Defect.NO_VALIDATION, "no longer held"),
+        (Defect.RENEWAL_COUNTED_EARLY, "freed blocks are held|twice"),
+        (Defect.RENEWAL_OF_ANY_NUMBER, "a renewal of another hold is taken"),
+        (Defect.STALE_RELEASE, "that another request reads|changes something"),
+        (Defect.STALE_QUESTION, "no longer held"),
+        (Defect.STALE_RENEWAL, "changes something"),
+    ],
+    ids=lambda value: value.name.lower() if isinstance(value, Defect) else "",
+)
+def test_a_planted_defect_is_found(defect: Defect, what: str) -> None:
+    """Nothing but the defect goes wrong: engines crash, leases expire, no message is lost."""
+    with pytest.raises(Broken, match=what):
+        explore(Limits(ranks=1, defect=defect))
 
 
 @contextmanager
@@ -96,7 +141,19 @@ _LOADED = Move(LoadState.LOADED, (LoadAction.RELEASE, LoadAction.REPORT_LOADED))
             LEASE,
             (LeaseState.HOLDING, LeaseEvent.EXPIRED),
             Move(LeaseState.FREED, (LeaseAction.FREE,)),
-            "held|rest",
+            "held|rest|another request reads",
+        ),
+        (
+            RANK_HOLD,
+            (HoldState.GONE, HoldEvent.RENEWED),
+            Move(HoldState.HELD),
+            "freed blocks are held|changes something",
+        ),
+        (
+            LEASE,
+            (LeaseState.HOLDING, LeaseEvent.RENEWED),
+            Move(LeaseState.HOLDING),
+            "that was taken gives no time",
         ),
         (
             LEASE,

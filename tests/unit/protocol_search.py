@@ -1,0 +1,57 @@
+"""The search through every world of `protocol_model`, breadth first."""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+
+from protocol_model import successors, without_inert
+from protocol_world import Limits, World, at_rest, require, start
+
+
+def explore(limits: Limits) -> tuple[int, int]:
+    """Visit every reachable world; (worlds, worlds at rest).
+
+    Raises:
+        Broken: an invariant does not hold in some world, or some world never comes to rest.
+    """
+    numbers = {start(limits): 0}
+    predecessors = [array("I")]  # by what is not a fault; of each world, by number
+    resting: list[int] = []
+    queue = deque(numbers)
+    while queue:
+        world = queue.popleft()
+        number = numbers[world]
+        if at_rest(world):
+            resting.append(number)
+        for successor in successors(world, limits):
+            after = without_inert(successor, limits)
+            if after not in numbers:
+                numbers[after] = len(numbers)
+                predecessors.append(array("I"))
+                queue.append(after)
+            if not _is_fault(world, after):
+                predecessors[numbers[after]].append(number)
+    stuck = _first_stuck(predecessors, resting)
+    require(stuck is None, f"this world never comes to rest: {list(numbers)[stuck or 0]}")
+    return len(numbers), len(resting)
+
+
+def _is_fault(before: World, after: World) -> bool:
+    """Whether something went wrong in between; coming to rest must not depend on that."""
+    went_down = (before.producer_up, before.consumer_up) > (after.producer_up, after.consumer_up)
+    return went_down or before.lost != after.lost or before.repeated != after.repeated
+
+
+def _first_stuck(predecessors: list[array[int]], resting: list[int]) -> int | None:
+    """The number of a world from which no world at rest can be reached."""
+    reaches = bytearray(len(predecessors))
+    queue = deque(resting)
+    for number in resting:
+        reaches[number] = 1
+    while queue:
+        for before in predecessors[queue.popleft()]:
+            if not reaches[before]:
+                reaches[before] = 1
+                queue.append(before)
+    return next((number for number, does in enumerate(reaches) if not does), None)
