@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
     get_peer_zmq_from_request_id,
@@ -15,26 +16,39 @@ from vllm.v1.request import Request
 
 from connector.core.admission import NOTHING, Answer, promise, span_of
 from connector.core.errors import ConnectorError, MalformedPayload
-from connector.core.groups import TransferGroups
+from connector.core.groups import GroupKind, TransferGroups
 from connector.core.load import Cause
 from connector.core.offer import Offer, parse_address, parse_offer
-from connector.core.pairing import LoadMode, check_remote, plan_read
+from connector.core.pairing import LoadMode, check_remote, plan_read, show_state
 from connector.core.request import REQUEST, RequestAction, RequestEvent, RequestState
 from connector.core.zeroing import without_destinations
 from connector.counters import Counters
 from connector.logs import dump, log
 from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder, StepOrders
 
+if TYPE_CHECKING:
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+SelectGroups = Callable[[Sequence[list[int]]], Sequence[list[int]]]
+"""From the block lists of all groups to those of the transferred ones."""
+
 
 @dataclass
 class _Remote:
-    """A request with a remote prefill. ``refusal`` says why its offer cannot be used."""
+    """A request with a remote prefill.
+
+    Args:
+        refusal: why its offer cannot be used.
+        local_hit: tokens that vLLM found here when it last looked.
+        lacks_state: whether that is all but the last, without a state to go on from.
+    """
 
     state: RequestState
     offer: Offer | None
     release: ReleaseOrder | None
     refusal: str | None
     local_hit: int = 0
+    lacks_state: bool = False
 
 
 class ConsumerScheduler:
@@ -45,12 +59,20 @@ class ConsumerScheduler:
         mode: whether requests wait for their load, or the step does.
         tp_size: of this engine.
         counters: of this half.
+        select: the transferred ones of all groups' block lists.
     """
 
     def __init__(
-        self, groups: TransferGroups, mode: LoadMode, tp_size: int, counters: Counters
+        self,
+        groups: TransferGroups,
+        mode: LoadMode,
+        tp_size: int,
+        counters: Counters,
+        select: SelectGroups,
     ) -> None:
         self._groups = groups
+        self._select = select
+        self._manager: KVCacheManager | None = None
         self._mode: LoadMode = mode
         self._tp_size = tp_size
         self._counters = counters
@@ -70,14 +92,27 @@ class ConsumerScheduler:
             KeepOrder(request.request_id, offer.address, remote.offer.hold, offer.lease_s)
         )
 
+    def bind_kv_cache_manager(self, manager: KVCacheManager) -> None:
+        self._manager = manager
+
     def get_num_new_matched_tokens(self, request: Request, local_hit: int) -> Answer:
         remote = self._remote(request)
-        if remote is None or remote.state is not RequestState.OFFERED:
+        if remote is None:
             return NOTHING
+        remote.lacks_state = False
+        if remote.state is not RequestState.OFFERED:
+            return NOTHING
+        num_prompt = request.num_prompt_tokens
         remote.local_hit = local_hit
-        self._check_coverage(remote, request.num_prompt_tokens)
-        is_refused = remote.refusal is not None
-        return promise(request.num_prompt_tokens, local_hit, self._mode, is_refused=is_refused)
+        remote.lacks_state = local_hit == num_prompt - 1 and self._lacks_state(request, local_hit)
+        self._check_coverage(remote, num_prompt)
+        return promise(
+            num_prompt,
+            local_hit,
+            self._mode,
+            is_refused=remote.refusal is not None,
+            lacks_state=remote.lacks_state,
+        )
 
     def update_state_after_alloc(
         self, request: Request, blocks: Sequence[list[int]], num_external: int
@@ -95,7 +130,7 @@ class ConsumerScheduler:
         is_refused = remote.refusal is not None
         if num_external == 0:
             event = RequestEvent.NO_LOAD
-        elif self._mode == "async" or is_refused:
+        elif self._mode_of(remote) == "async" or is_refused:
             event = RequestEvent.LOAD
         else:
             event = RequestEvent.LOAD_IN_STEP
@@ -117,7 +152,18 @@ class ConsumerScheduler:
             scheduler_output.new_block_ids_to_zero = without_destinations(
                 scheduler_output.new_block_ids_to_zero, filled
             )
+        self._show_states(scheduler_output)
         return orders
+
+    def loaded_groups(self, request: Request) -> list[int]:
+        """Which transferred groups a load fills, by index; vLLM zeroes new blocks of the others."""
+        remote = self._remotes.get(request.request_id)
+        state_alone = remote is not None and remote.lacks_state
+        return [
+            index
+            for index, group in enumerate(self._groups.groups)
+            if not state_alone or group.kind in (GroupKind.RING, GroupKind.STATE)
+        ]
 
     def request_finished(self, request: Request) -> None:
         """Release the producer of a request that ended before it was allocated."""
@@ -167,11 +213,33 @@ class ConsumerScheduler:
             refusal = str(error)
         return _Remote(RequestState.OFFERED, offer, release, refusal)
 
+    def _lacks_state(self, request: Request, local_hit: int) -> bool:
+        """Whether vLLM would fall back to less than ``local_hit`` if nothing were promised.
+
+        It tells the length of the hit and not whether the groups diverge on it, so it is asked for
+        what they have in common, as it does itself (v1/core/sched/scheduler.py:1199).
+        """
+        if self._manager is None or not self._groups.has_state:
+            return False
+        _blocks, in_common, _boundary = self._manager.get_computed_blocks(request)
+        return in_common < local_hit
+
+    def _mode_of(self, remote: _Remote) -> LoadMode:
+        return "async" if remote.lacks_state else self._mode
+
+    def _show_states(self, scheduler_output: SchedulerOutput) -> None:
+        """Before the first forward pass of requests whose state was all that they lacked."""
+        for new in scheduler_output.scheduled_new_reqs:
+            remote = self._remotes.get(new.req_id)
+            if remote is not None and remote.lacks_state:
+                remote.lacks_state = False
+                show_state(self._groups, self._select(new.block_ids), new.num_computed_tokens)
+
     def _check_coverage(self, remote: _Remote, num_prompt: int) -> None:
         """Find out before anything is promised whether the producer has what is needed."""
         if remote.offer is None:
             return
-        num_external = max(num_prompt - 1 - remote.local_hit, 0)
+        num_external = max(num_prompt - 1 - remote.local_hit, int(remote.lacks_state))
         if num_external == 0:
             return
         span = span_of(num_prompt, remote.local_hit, num_external)
@@ -196,10 +264,11 @@ class ConsumerScheduler:
         offer = remote.offer
         assert offer is not None
         span = span_of(request.num_prompt_tokens, remote.local_hit, num_external)
+        mode = self._mode_of(remote)
         try:
-            plan = plan_read(self._groups, blocks, offer.blocks, offer.firsts, span, self._mode)
+            plan = plan_read(self._groups, blocks, offer.blocks, offer.firsts, span, mode)
         except MalformedPayload as error:
-            if self._mode == "sync":
+            if mode == "sync":
                 raise  # nobody waits for a report, and the step must not run on what is missing
             remote.refusal = str(error)
             self._refuse(request.request_id, remote)
@@ -211,7 +280,7 @@ class ConsumerScheduler:
                 offer.address,
                 offer.hold,
                 plan,
-                waits=self._mode == "async",
+                waits=mode == "async",
             )
         )
 

@@ -40,7 +40,7 @@ from connector.vllm_specs import transfer_groups
 if TYPE_CHECKING:
     from vllm.forward_context import ForwardContext
     from vllm.v1.attention.backend import AttentionMetadata
-    from vllm.v1.core.kv_cache_manager import KVCacheBlocks
+    from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
     from vllm.v1.request import Request
 
     from connector.worker import Worker
@@ -103,6 +103,7 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
                 settings.load_mode,
                 parallel.tensor_parallel_size,
                 self._counters,
+                self._config.select_transfer_block_ids,
             )
             return
         host_ip = resolve_host_ip({"host_ip": settings.host_ip})
@@ -165,6 +166,11 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         """
         return self._groups.has_state and not self._groups.has_window
 
+    def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
+        super().bind_kv_cache_manager(kv_cache_manager)
+        if self._consumer is not None:
+            self._consumer.bind_kv_cache_manager(kv_cache_manager)
+
     def on_new_request(self, request: Request) -> None:
         if self._producer is not None:
             self._producer.on_new_request(request)
@@ -193,7 +199,10 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         return half.build_orders(scheduler_output)
 
     def get_loaded_kv_cache_group_ids(self, request: Request) -> tuple[int, ...]:
-        return tuple(self._config.transfer_group_ids)
+        group_ids = self._config.transfer_group_ids
+        if self._consumer is None:
+            return tuple(group_ids)
+        return tuple(group_ids[index] for index in self._consumer.loaded_groups(request))
 
     def request_finished(
         self, request: Request, block_ids: list[int]

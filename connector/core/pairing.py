@@ -26,13 +26,19 @@ class Span:
 
     Args:
         local_hit: tokens at the front that are in our own cache.
-        promised: tokens that are computed when the load is done.
+        promised: tokens that vLLM counts as computed when the load is done: all but the last, or
+            all, the last of which it takes back, where only the state is loaded.
         prompt: tokens of the prompt.
     """
 
     local_hit: int
     promised: int
     prompt: int
+
+    @property
+    def read_to(self) -> int:
+        """Where the tokens end that the producer has computed for us."""
+        return min(self.promised, self.prompt - 1)
 
 
 @dataclass(frozen=True)
@@ -142,8 +148,8 @@ def _positions(group: Group, span: Span) -> range:
         return range(1)
     token = span.local_hit
     if group.window is not None:
-        token = max(token, span.promised - group.window + 1)
-    return range(token // group.block_size, -(-span.promised // group.block_size))
+        token = max(token, span.read_to - group.window + 1)
+    return range(token // group.block_size, -(-span.read_to // group.block_size))
 
 
 def _state_positions(group: Group, num_local: int, span: Span, mode: LoadMode) -> list[int]:
@@ -157,6 +163,28 @@ def _state_positions(group: Group, num_local: int, span: Span, mode: LoadMode) -
     position = (span.promised - 1) // group.block_size
     running = num_local - 1 - group.num_scratch
     return sorted({position, running}) if mode == "sync" and running >= 0 else [position]
+
+
+def show_state(groups: TransferGroups, table: Sequence[list[int]], num_computed: int) -> None:
+    """Let vLLM's state copy find a state that was loaded behind whole blocks.
+
+    A state that is all there is to load lies in the block of the promised token, the first of a
+    new block. vLLM's worker takes the state after ``num_computed`` tokens to be in the block
+    before, which the scheduler left null, and copies it over ours before the first forward pass
+    (v1/worker/gpu/model_states/mamba_hybrid.py:122 and v1/worker/mamba_utils.py:1495). With our
+    block named in both places it copies the state to where it is.
+
+    Args:
+        groups: of the request.
+        table: blocks of the request as the worker is told, one list a group in transfer order;
+            changed in place. The scheduler keeps its own.
+        num_computed: tokens that the first forward pass finds computed, whole blocks.
+    """
+    for group, ids in zip(groups.groups, table, strict=True):
+        if group.kind is GroupKind.STATE:
+            target = num_computed // group.block_size
+            assert num_computed % group.block_size == 0 and ids[target - 1] == NULL_BLOCK
+            ids[target - 1] = ids[target]
 
 
 def _block(
