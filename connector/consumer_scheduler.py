@@ -130,6 +130,8 @@ class ConsumerScheduler:
         is_refused = remote.refusal is not None
         if num_external == 0:
             event = RequestEvent.NO_LOAD
+            # Once it is loaded vLLM calls with 0 again, and its state is yet to be shown.
+            remote.lacks_state &= remote.state is RequestState.SETTLED
         elif self._mode_of(remote) == "async" or is_refused:
             event = RequestEvent.LOAD
         else:
@@ -221,7 +223,7 @@ class ConsumerScheduler:
         """
         if self._manager is None or not self._groups.has_state:
             return False
-        _blocks, in_common, _boundary = self._manager.get_computed_blocks(request)
+        in_common: int = self._manager.get_computed_blocks(request)[1]
         return in_common < local_hit
 
     def _mode_of(self, remote: _Remote) -> LoadMode:

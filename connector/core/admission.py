@@ -24,7 +24,7 @@ STATE_ALONE = Answer(1, True)
 """For a prompt of which only the state has to come: the one token that makes vLLM wait for it.
 
 With 0 tokens vLLM loads after the forward pass, and 1 synchronous token would leave it nothing to
-schedule, which it asserts (v1/core/sched/scheduler.py:1339). After an asynchronous load of the
+schedule, which it asserts (v1/core/sched/scheduler.py:1347). After an asynchronous load of the
 whole prompt it takes the last token back and computes it (:3515)."""
 
 

@@ -183,7 +183,8 @@ def show_state(groups: TransferGroups, table: Sequence[list[int]], num_computed:
     for group, ids in zip(groups.groups, table, strict=True):
         if group.kind is GroupKind.STATE:
             target = num_computed // group.block_size
-            assert num_computed % group.block_size == 0 and ids[target - 1] == NULL_BLOCK
+            assert num_computed % group.block_size == 0
+            assert ids[target - 1] == NULL_BLOCK
             ids[target - 1] = ids[target]
 
 

@@ -1,60 +1,58 @@
-"""What a consumer's vLLM made of each prompt: how much it found, was promised and computed.
+"""What a consumer's vLLM made of each prompt: how much it found, was promised, and computed.
 
 Nothing here is assumed: the figures are those that pass between vLLM's scheduler and the connector,
-the first pass is the simulator's own record, and the blocks read are those that landed.
+and where the first forward pass began is the simulator's own record.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sim.kernel.log import EventLog
 from sim.probes import Probe
-from sim.request_ids import leg_of
+from sim.request_ids import logical_id
 
 
 @dataclass
 class Hit:
-    """One request on a consumer.
+    """One request on a consumer, when it was admitted for the first time.
 
     Args:
+        prompt: tokens of it.
         local: tokens that vLLM told the connector it had found.
-        promised: tokens that the connector answered.
-        is_async: whether the request was to wait for them.
+        in_common: tokens of which vLLM had every group, states included.
         external: tokens that vLLM took the connector up on.
-        in_common: tokens of which vLLM had every group, state included.
-        computed_from: where the first pass began.
-        zeroed: new blocks of the request that vLLM was left to zero.
+        waits: whether it waited for them.
+        read: blocks that a load was ordered for, by payload entry; None without a load.
+        computed_from: where the first forward pass began.
     """
 
+    prompt: int
     local: int
-    promised: int
-    is_async: bool
     in_common: int
-    external: int | None = None
-    computed_from: int | None = None
-    read: dict[int, set[int]] = field(default_factory=dict)
-    """Blocks that reads filled, by group."""
-    held: dict[int, list[int]] = field(default_factory=dict)
+    waits: bool
+    external: int = -1
+    read: tuple[int, ...] | None = None
+    computed_from: int = -1
 
     @property
-    def diverged(self) -> bool:
-        """Whether attention was found further than the state was."""
-        return self.in_common < self.local
+    def kind(self) -> tuple[str, str, str]:
+        """What was found here, whether all groups agreed on it, and what came from outside."""
+        found = "none" if self.local == 0 else "partial"
+        if 0 < self.local == self.prompt - 1:
+            found = "full"
+        agreed = "diverged" if self.in_common < self.local else "agreed"
+        return found, agreed, {0: "0", 1: "1"}.get(self.external, "many")
 
 
 class HitProbe(Probe):
-    """Listens at the hooks of one consumer's connector.
-
-    Args:
-        node: the consumer.
-    """
+    """Listens at the hooks of the consumer's connector and collects the hit of each request."""
 
     def __init__(self, node: str = "d0") -> None:
         self._node = node
         self.hits: dict[str, Hit] = {}
-        """The last hit of each leg, in order of admission."""
+        self.tokens: dict[str, list[int]] = {}
 
     def engine_started(self, engine: Any) -> None:
         if engine.name != self._node:
@@ -62,32 +60,42 @@ class HitProbe(Probe):
         scheduler = engine.loop.scheduler
         connector, manager = scheduler.connector, scheduler.kv_cache_manager
         ask, allocated = connector.get_num_new_matched_tokens, connector.update_state_after_alloc
+        build = connector.build_connector_meta
 
         def asked(request: Any, local: int) -> tuple[int, bool]:
             in_common = manager.get_computed_blocks(request)[1]
-            promised, is_async = ask(request, local)
-            if request.num_preemptions == 0:
-                self.hits[leg_of(request.request_id)] = Hit(local, promised, is_async, in_common)
-            return promised, is_async
+            promised, waits = ask(request, local)
+            known = self.hits.get(logical_id(request.request_id))
+            if known is None or known.external < 0:  # asked again because blocks were short
+                self.hits[logical_id(request.request_id)] = Hit(
+                    request.num_prompt_tokens, local, in_common, waits
+                )
+            return promised, waits
 
         def was_allocated(request: Any, blocks: Any, num_external: int) -> None:
-            hit = self.hits[leg_of(request.request_id)]
-            if hit.external is None:
+            hit = self.hits[logical_id(request.request_id)]
+            if hit.external < 0:
                 hit.external = num_external
             allocated(request, blocks, num_external)
 
+        def built(scheduler_output: Any) -> Any:
+            orders = build(scheduler_output)
+            for order in orders.loads:
+                hit = self.hits[logical_id(order.request_id)]
+                hit.read = tuple(len(ids) for ids in order.plan.local_lists)
+            return orders
+
         connector.get_num_new_matched_tokens = asked
         connector.update_state_after_alloc = was_allocated
+        connector.build_connector_meta = built
 
-    def blocks_held(self, node: str, request_id: str, group: int, block_ids: list[int]) -> None:
-        if node == self._node and request_id in self.hits:
-            self.hits[request_id].held.setdefault(group, []).extend(block_ids)
+    def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
+        self.tokens[request_id] = tokens
 
     def take_first_passes(self, log: EventLog) -> None:
         """Add where first passes began, from the run's record."""
         for record in log.records:
-            if record.kind != "forward-began" or record.fields["node"] != self._node:
-                continue
-            for request_id, start, _end in record.fields["requests"]:
-                if request_id in self.hits and self.hits[request_id].computed_from is None:
-                    self.hits[request_id].computed_from = start
+            if record.kind == "forward-began" and record.fields["node"] == self._node:
+                for leg, start, _end in record.fields["requests"]:
+                    hit = self.hits[logical_id(leg)]
+                    hit.computed_from = start if hit.computed_from < 0 else hit.computed_from

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connector.core.admission import NOTHING, Answer, promise, span_of
+from connector.core.admission import NOTHING, STATE_ALONE, Answer, promise, span_of
 from connector.core.errors import MalformedPayload
 from connector.core.groups import Group, GroupKind, StateShape, TransferGroups
-from connector.core.pairing import LoadMode, check_remote, first_positions, plan_read
+from connector.core.pairing import (
+    LoadMode,
+    check_remote,
+    first_positions,
+    plan_read,
+    show_state,
+)
 from connector.core.payload import NULL_BLOCK, decode, encode, pad_dropped_token
 from connector.core.zeroing import without_destinations
 
@@ -131,6 +137,40 @@ def test_every_promised_position_is_read_from_its_own_place(
             assert [b for _, b in pairs] == theirs
 
 
+@given(layouts().filter(lambda g: g.has_state), st.integers(1, 20), st.booleans())
+def test_a_state_alone_is_read_behind_the_whole_blocks(
+    groups: TransferGroups, num_blocks: int, is_sync: bool
+) -> None:
+    """All attention blocks are here: only ring and state are read, the state into the block of the
+    one token that vLLM computes, and vLLM's copy from the block before finds it there."""
+    unit = max(group.block_size for group in groups.groups if group.kind is GroupKind.STATE)
+    hit = num_blocks * unit
+    prompt = hit + 1
+    mode: LoadMode = "sync" if is_sync else "async"
+    answer = promise(prompt, hit, mode, is_refused=False, lacks_state=True)
+    assert answer == STATE_ALONE
+    span = span_of(prompt, hit, answer.num_tokens)
+    remote = decode(groups, hand_over(groups, prompt), num_blocks=BLOCKS)
+    firsts = first_positions(groups, remote, prompt)
+    check_remote(groups, remote, firsts, span)
+    local = [blocks_of(g, prompt, Pool(1 + 500 * n)) for n, g in enumerate(groups.groups)]
+    plan = plan_read(groups, local, remote, firsts, span, "async")
+    told = [list(ids) for ids in local]
+    show_state(groups, told, hit)
+    for wire_index, index in enumerate(groups.wire_order):
+        group, pairs = groups.groups[index], list(plan.pairs[wire_index])
+        before, after = (hit - 1) // group.block_size, hit // group.block_size
+        if group.kind is GroupKind.STATE:
+            assert pairs == [(local[index][after], remote[wire_index][0])]
+            assert told[index][before] == told[index][after] == pairs[0][0]
+            assert told[index][:before] + told[index][after:] == (
+                local[index][:before] + local[index][after:]
+            )
+        else:
+            assert len(pairs) == (group.kind is GroupKind.RING)
+            assert told[index] == local[index]
+
+
 def test_the_window_keeps_what_the_consumers_last_token_sees() -> None:
     """Where a window's edge ends a block, the producer's dropped token saves that block."""
     groups = TransferGroups((window(64), full()))
@@ -168,6 +208,8 @@ def test_promises() -> None:
     assert promise(100, 32, "sync", is_refused=True) == Answer(67, True)
     assert promise(1, 0, "async", is_refused=False) == NOTHING
     assert promise(97, 96, "async", is_refused=True) == NOTHING
+    assert promise(97, 96, "async", is_refused=True, lacks_state=True) == NOTHING
+    assert promise(97, 96, "sync", is_refused=False, lacks_state=True) == Answer(1, True)
 
 
 GLM = TransferGroups((state(layer="k0"), full(), ring(), state(layer="k1")))

@@ -11,6 +11,8 @@ from fake_triton import Pointer, program
 from hypothesis import given
 from hypothesis import strategies as st
 
+from connector.core.groups import Group, GroupKind, StateShape, TransferGroups
+from connector.core.pairing import show_state
 from sim.engine.state_copies import StateCopy, column_of, copy_after, copy_before
 from sim.model.presets import get_preset
 from sim.model.state_content import state_bytes
@@ -54,6 +56,41 @@ def test_before_a_pass_vllm_copies_the_same(batch: list[tuple[int, int, int, int
         expected = StateCopy(source[i], state_column[i], offset[i]) if moves else None
         assert copy == expected
         assert count[i] == (1 if copy else num_accepted)
+
+
+@given(st.integers(1, 9), st.integers(0, 3))
+def test_a_state_that_was_loaded_alone_is_copied_to_where_it_is(
+    num_blocks: int, num_drafts: int
+) -> None:
+    """vLLM's kernels, from the column that its worker seeds for a new request, over the table that
+    the connector has changed: source and target are the block that was read, with no offset."""
+    shape = StateShape(((8, 3), (2, 4)), ("bf16", "f32"), BLOCK, 4096, num_drafts)
+    groups = TransferGroups((Group(GroupKind.STATE, ("kda",), BLOCK, state=shape),))
+    computed = num_blocks * BLOCK
+    table = [[0] * num_blocks + list(range(7, 8 + num_drafts))]
+    show_state(groups, table, computed)
+    seeded = (computed - 1) // BLOCK  # MambaHybridModelState.add_request
+    column, count = np.array([seeded]), np.array([1])
+    source, offset, order = np.array([-9]), np.array([-9]), np.array([0])
+    copies: list[StateCopy] = []
+
+    def copy(state: Any, row: Any, src: int, dst: int, bias: int, *rest: Any) -> None:
+        copies.append(StateCopy(int(src), int(dst), int(bias)))
+
+    starts = np.array([0, 1 + num_drafts])
+    with pytest.MonkeyPatch.context() as patch, program(vllm_kernels, 0, 0, 0):
+        vllm_kernels.preprocess_mamba_align_fused_kernel(
+            *map(Pointer, (order, column, np.array([computed]), starts, count, source, offset)),
+            1,
+            BLOCK_SIZE=1,
+            MAMBA_BLOCK_SIZE=BLOCK,
+        )
+        patch.setattr(vllm_kernels, "_copy_mamba_state_block", copy)
+        vllm_kernels.precopy_mamba_align_fused_kernel(
+            Pointer(column), Pointer(source), Pointer(offset), *[None] * 10, Pointer(order), 1,
+            COPY_BLOCK_SIZE=8, CONV_STATE_DIM_FIRST=True,
+        )  # fmt: skip
+    assert [(table[0][c.source], table[0][c.target], c.offset) for c in copies] == [(7, 7, 0)]
 
 
 def vllm_copy_after(column: int, accepted: int, computed: int) -> tuple[StateCopy | None, int]:
