@@ -10,6 +10,7 @@ import pytest
 from connector.consumer_scheduler import ConsumerScheduler
 from connector.core.admission import NOTHING
 from connector.core.groups import Group, GroupKind, StateShape, TransferGroups
+from connector.counters import Counters
 
 BLOCK = 16
 PROMPT = 2 * BLOCK + 1
@@ -38,7 +39,7 @@ OFFER = {
 
 def consumer(in_common: int, mode: Any = "async") -> ConsumerScheduler:
     """One whose vLLM has ``in_common`` tokens of every group."""
-    scheduler = ConsumerScheduler(GROUPS, mode, 1, tuple)
+    scheduler = ConsumerScheduler(GROUPS, mode, 1, Counters(), tuple)
     manager: Any = SimpleNamespace(get_computed_blocks=lambda request: ((), in_common, 0))
     scheduler.bind_kv_cache_manager(manager)
     return scheduler
