@@ -115,6 +115,9 @@ class Probe:
     def request_started(self, request_id: str) -> None:
         """The router took a request from its client."""
 
+    def sample_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
+        """One of several samples of a request ended well, and others have not ended yet."""
+
     def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
         """The client got its last word: ``outcome`` is a finish reason, error or aborted."""
 

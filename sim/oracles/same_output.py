@@ -15,6 +15,10 @@ class SameOutput(Oracle):
     name = "same-output"
     summary = "A request that ends normally has the tokens of the colocated run"
 
+    def sample_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
+        """Sampling is greedy, so all samples of a prompt are the same."""
+        self.request_ended(request_id, outcome, tokens)
+
     def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
         if outcome not in NORMAL_OUTCOMES:
             return

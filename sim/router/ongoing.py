@@ -78,6 +78,10 @@ class Ongoing:
     """Those that have not ended."""
     attempts: dict[LegKind, int] = field(default_factory=dict)
     """Legs sent so far, by kind."""
+    samples: int = 1
+    """How many the client wants of the one prompt."""
+    missing: int = 1
+    """Samples that have not ended."""
     scheduled: int = 0
     """Hand-offs and retries that are yet to come."""
     hand_off: HandOff | None = None

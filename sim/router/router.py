@@ -114,6 +114,12 @@ class Router:
             request.scheduled += 1
             self.kernel.call_later(seconds_to_ns(retry.after_s), self._retry, request, retry)
 
+    def ask_for(self, request_id: str, samples: int) -> None:
+        """The client wants ``samples`` of its request, which has not been handed off yet: as many
+        decode legs get the same parameters, as vLLM's front end makes children of a request."""
+        request = self._ongoing[request_id]
+        request.samples = request.missing = samples
+
     def phase_of(self, request_id: str) -> Phase | None:
         """Where a request is; None before its arrival and after its end."""
         request = self._ongoing.get(request_id)
@@ -186,14 +192,10 @@ class Router:
             return
         request.consumer = engine
         hand_off = request.hand_off
-        if hand_off is None:
-            self._send(request, self._serving, engine, None)
-            return
-        params = None
-        if hand_off.params is not None:
-            tp_size = hand_off.producer.options.tp_size
-            params = decode_params(hand_off.params, producer_tp_size=tp_size)
-        self._send(request, self._serving, engine, params, hand_off.pairing)
+        for _ in range(request.samples):
+            if not request.ended:
+                pairing = None if hand_off is None else hand_off.pairing
+                self._send(request, self._serving, engine, _params_of(hand_off), pairing)
 
     def _send(
         self,
@@ -251,7 +253,8 @@ class Router:
     def engine_died(self, name: str) -> None:
         """An engine is gone: all its legs end."""
         for leg in [leg for leg in self._legs.values() if leg.engine.name == name]:
-            self._leg_ended(leg, "engine-died", None)
+            if leg.id in self._legs:  # it may have ended together with another sample
+                self._leg_ended(leg, "engine-died", None)
 
     def _leg_ended(self, leg: Leg, outcome: str, params: KVTransferParams | None) -> None:
         request = leg.request
@@ -267,13 +270,25 @@ class Router:
         )
         if outcome not in _SUCCESS:
             self._fail_pair(leg, outcome)
-            self._attempt_failed(request, outcome, leg)
+            if request.samples > 1 and leg.kind != "p":
+                self._end(request, outcome, leg)
+            else:
+                self._attempt_failed(request, outcome, leg)
         elif leg.kind == "p" and leg.pairing is not None:
             self._enter(request, "handoff")
         elif leg.kind == "p":
             self._prefill_ended(request, HandOff(request.id, params, leg.engine))
         else:
+            self._sample_ended(request, outcome, leg)
+
+    def _sample_ended(self, request: Ongoing, outcome: str, leg: Leg) -> None:
+        """The client has its answer with the last one."""
+        request.missing -= 1
+        if request.missing == 0:
             self._end(request, outcome, leg)
+            return
+        for probe in self._probes:
+            probe.sample_ended(request.id, outcome, list(leg.tokens))
 
     # -------------------------------------------------------------- hand-off
 
@@ -423,6 +438,13 @@ class Router:
     def _record(self, kind: str, **fields: Any) -> None:
         """In the router's name, whosever turn it is."""
         self.kernel.log.append(self.kernel.now_ns, _ACTOR, kind, fields)
+
+
+def _params_of(hand_off: HandOff | None) -> KVTransferParams | None:
+    """What a decode leg is told; each gets its own, because connectors change it."""
+    if hand_off is None or hand_off.params is None:
+        return None
+    return decode_params(hand_off.params, producer_tp_size=hand_off.producer.options.tp_size)
 
 
 def _require_possible(options: RouterOptions, in_pairs: bool) -> None:

@@ -42,6 +42,7 @@ NEEDS = {
     "region-invalid": "node=p0,phase=allocated,nth=2",
     "router-hold": "seconds=0.5",
     "router-retry": "phase=decode",
+    "several-samples": "phase=prefill",
     "slow-steps": "node=p0,phase=prefill",
     "small-pool": "node=d0,phase=queued_at_d,for_s=1",
     "wall-clock-jump": "node=p0,phase=prefill",

@@ -45,3 +45,14 @@ def test_a_normal_end_with_other_tokens_is_a_violation(
     assert (violation.oracle, violation.request_id) == ("same-output", "r0")
     assert says in violation.detail
     assert violation.evidence["first_difference"] == place
+
+
+def test_every_sample_of_a_prompt_is_compared() -> None:
+    """O2: sampling is greedy, so one that is not like the others is wrong."""
+    world = OracleWorld("same-output")
+    world.tell("request_started", "r0")
+    world.tell("sample_ended", "r0", "length", [100, 101, 7, 103])
+    world.tell("request_ended", "r0", "length", [100, 101, 102, 103])
+    world.finish()
+    (violation,) = world.violations
+    assert violation.evidence["first_difference"] == 2

@@ -1,0 +1,31 @@
+"""Clients that want several answers to one prompt."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from faults.fault import CannotStrike, Fault
+from faults.scene import Scene
+from sim.lifecycle import Phase
+
+_BEFORE_HAND_OFF: tuple[Phase, ...] = ("queued_at_p", "prefill", "handoff")
+
+
+class SeveralSamples(Fault, frozen=True, tag="several-samples"):
+    """The client of a request asks for ``samples`` of it (n > 1), after one prefill.
+
+    As many decode legs begin at once on the same consumer, all with the same parameters. The answer
+    is there when all have ended, and fails with the first that does.
+    """
+
+    samples: Literal[2, 3, 4] = 2
+
+    takes: ClassVar[tuple[str, ...]] = ("request",)
+    possible: ClassVar[tuple[Phase, ...]] = _BEFORE_HAND_OFF
+
+    def strike(self, scene: Scene) -> None:
+        request = scene.client_request()
+        if scene.bed.router.phase_of(request) not in _BEFORE_HAND_OFF:
+            raise CannotStrike(f"{request} has been handed off, for one sample")
+        scene.hit([request])
+        scene.bed.router.ask_for(request, self.samples)
