@@ -163,5 +163,6 @@ class PollingLoop:
         return True
 
     def is_empty_look(self, event: Event) -> bool:
-        """Whether ``event`` is the loop's next look, which will find nothing by itself."""
-        return event is self._next_look and self.is_quiet()
+        """Whether ``event`` is the loop's next look, which will find nothing by itself, or part of
+        one that would have been passed over."""
+        return self.unobserved or (event is self._next_look and self.is_quiet())

@@ -10,7 +10,7 @@ import pytest
 from faults.campaign.swarm import SwarmOptions, scenario_of
 from faults.running import run
 from sim.probes import Probe, StepTimes
-from sim.scenario import Scenario
+from sim.scenario import GeneratedWorkload, Scenario, with_settings
 
 # Long enough for the time-outs to strike, short enough to step through.
 SEEDS = 8
@@ -64,3 +64,26 @@ def test_drawn_scenarios_have_the_same_history(connector: str) -> None:
         run_steps += steps
         all_steps += real
     assert run_steps < all_steps / 2
+
+
+@pytest.mark.parametrize("executor", ["single-process", "multi-process"])
+@pytest.mark.parametrize("connector", ["moriio", "hybrid"])
+def test_ranks_in_lock_step_have_the_same_history(connector: str, executor: str) -> None:
+    """A data-parallel rank that holds blocks for nobody, while the others have stopped."""
+    settings = {"engine.data_parallel_size": "2", "executor": executor, "perturb": "true"}
+    scenario = with_settings(
+        Scenario(
+            model="deepseek-mla",
+            connector=connector,
+            workload=GeneratedWorkload(requests=4, length_scale=0.05, rate_rps=40),
+            extra_config=TIME_OUTS,
+            faults=({"kind": "hand-off-lost", "when": {"at_s": 0.0}, "count": 2},),
+            quiet_phase_s=2.0,
+        ),
+        settings,
+    )
+    skipping, steps = what_happens(scenario, skip=True)
+    stepping, real = what_happens(scenario, skip=False)
+    assert skipping == stepping
+    assert real == stepping["steps"]
+    assert steps < real
