@@ -149,7 +149,10 @@ class LoadSteps:
         try:
             if load.peer is None:
                 load.peer = self._peers.source(order.address)
-            if load.is_ready() and self._is_connected(load.peer, order, now):
+            if not load.is_ready():
+                reason = "what was queued on the device before the load did not end"
+                return self._timed_out(load, now, Cause.INTERNAL, reason)
+            if self._is_connected(load.peer, order, now):
                 load.endpoint = load.peer.endpoint
                 load.batches = load.peer.batches(order.plan)
                 return LoadEvent.CONNECTED
@@ -190,7 +193,7 @@ class LoadSteps:
 
     def _confirm(self, load: Load, now: float) -> LoadEvent | None:
         assert load.peer is not None
-        is_held = load.peer.answers.pop(load.question, None)
+        is_held = load.peer.answer(load.question)
         if is_held is not None:
             if not is_held:
                 load.cause = Cause.NO_LONGER_HELD
@@ -199,7 +202,10 @@ class LoadSteps:
         if now >= load.next_at:
             self._ask(load, now)
         reason = "the peer did not confirm that it held the blocks"
-        return self._timed_out(load, now, Cause.NOT_CONFIRMED, reason)
+        event = self._timed_out(load, now, Cause.NOT_CONFIRMED, reason)
+        if event is not None:
+            load.peer.close()  # the next load calls again, on new connections
+        return event
 
     def _timed_out(self, load: Load, now: float, cause: Cause, reason: str) -> LoadEvent | None:
         if now < load.deadline:
@@ -262,6 +268,8 @@ class LoadSteps:
             self._counters.add(f"failed_loads:{load.cause}")
             about.error("load-failed", cause=load.cause, reason=load.reason, seconds=seconds)
             dump(about, request, load.peer.name if load.peer is not None else None)
+        if load.peer is not None:
+            load.peer.drop(load.question)
         self._results.add(request, is_loaded=is_loaded)
 
     def _about(self, load: Load) -> Log:

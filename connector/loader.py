@@ -8,12 +8,15 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import zmq
 
 from connector.endpoint import Endpoints
 from connector.load_results import LoadResults
 from connector.load_steps import IsReady, Load, LoadSteps
+from connector.logs import log
 from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
@@ -56,6 +59,8 @@ class Loader:
         self._transfer_timeout_s = transfer_timeout_s
         self._orders: queue.Queue[Load | KeepOrder | ReleaseOrder | None] = queue.Queue()
         self._loads: list[Load] = []
+        self._trouble = ""
+        self._log = log.bind(role="consumer", half="worker")
         self._thread = threading.Thread(target=self._run, daemon=True, name="hybrid-loader")
         self._thread.start()
 
@@ -82,17 +87,29 @@ class Loader:
     def _run(self) -> None:
         while self._take_orders():
             now = time.monotonic()
-            self._peers.receive()
+            with self._survives():
+                self._peers.receive()
             for load in self._loads:
                 self._steps.go_on(load, now)
             self._loads = [load for load in self._loads if not load.has_ended]
-            self._endpoints.close_retired(
-                {load.endpoint for load in self._loads if load.is_reading}
-            )
-            self._renewer.go_on(now)
+            with self._survives():
+                reading = [load.endpoint for load in self._loads if load.is_reading]
+                self._endpoints.close_retired(reading)
+            with self._survives():
+                self._renewer.go_on(now)
             self._rest()
         self._peers.close()
         self._releaser.close()
+
+    @contextmanager
+    def _survives(self) -> Iterator[None]:
+        """An error here must not end the thread, without which no load would ever be reported."""
+        try:
+            yield
+        except Exception as error:
+            if repr(error) != self._trouble:  # it may come back a thousand times a second
+                self._log.exception("loader-broken", reason=repr(error))
+            self._trouble = repr(error)
 
     def _take_orders(self) -> bool:
         """Take what has been ordered; with nothing to do, wait for it. False at the end."""
@@ -105,7 +122,8 @@ class Loader:
             if order is None:
                 return False
             if isinstance(order, ReleaseOrder):
-                self._releaser.release(order)
+                with self._survives():
+                    self._releaser.release(order)
             elif isinstance(order, KeepOrder):
                 self._renewer.keep(order, time.monotonic())
             else:

@@ -82,7 +82,7 @@ class Peer:
         self._paused_until: float | None = None
         self.trouble = ""
         self._questions: zmq.Socket[bytes] | None = None
-        self.answers: dict[int, bool] = {}
+        self._answers: dict[int, bool | None] = {}
         self.welcome: wire.Welcome | None = None
         self._remote: dict[str, tuple[Any, int]] = {}
         self._sessions: dict[tuple[int, int], Any] = {}
@@ -262,7 +262,8 @@ class Peer:
     # ---------------------------------------------------------------- questions
 
     def ask(self, hold: HoldId, number: int) -> None:
-        """Ask whether ``hold`` is held; the answer appears in ``answers`` under ``number``."""
+        """Ask whether ``hold`` is held; `answer` tells, and `drop` stops waiting."""
+        self._answers.setdefault(number, None)
         self._say(wire.encode_question(hold, number))
 
     def extend_leases(self, incarnation: str, numbers: list[int]) -> None:
@@ -285,7 +286,16 @@ class Peer:
             except zmq.Again:
                 return
             number, is_held = wire.decode_answer(frames[-1])
-            self.answers[number] = is_held
+            if number in self._answers:  # else one that was asked twice, or is not waited for
+                self._answers[number] = is_held
+
+    def answer(self, number: int) -> bool | None:
+        """Whether the hold of a question is held; None if that is not known yet."""
+        return self._answers[number]
+
+    def drop(self, number: int) -> None:
+        """Wait for no answer to a question any longer."""
+        self._answers.pop(number, None)
 
     @property
     def sockets(self) -> list[zmq.Socket[bytes]]:

@@ -83,8 +83,15 @@ class Transport:
             raise TransportError(f"{memory.numel()} bytes cannot be registered: {error}") from error
 
     def add_peer(self, descriptor: bytes) -> str:
-        """Make a peer's engine known; returns its key."""
-        peer = EngineDesc.unpack(descriptor)
+        """Make a peer's engine known; returns its key.
+
+        Raises:
+            TransportError: the descriptor cannot be read.
+        """
+        try:
+            peer = EngineDesc.unpack(descriptor)
+        except RuntimeError as error:
+            raise TransportError(f"an engine descriptor cannot be read: {error}") from error
         self._engine.register_remote_engine(peer)
         return str(peer.key)
 

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from faults.mutants.catalog import MUTANTS
+from faults.mutants.mutant import Mutant
 from faults.running import run
 from faults.schedule import parse
 from sim.engine.options import EngineOptions
@@ -129,3 +130,45 @@ def test_a_dead_peer_costs_requests_to_a_healthy_one_one_control_plane_time_out(
         assert how == "length", name
         allowed_ns = without.ended[name][1] + CONTROL_TIMEOUT_NS + SECOND // 20
         assert took_ns <= allowed_ns, (name, took_ns)
+
+
+@pytest.mark.parametrize(
+    ("module", "qualname", "right", "wrong", "failed"),
+    [
+        (
+            "connector.transport",
+            "Transport.read",
+            "uid = self._engine.allocate_transfer_uid()",
+            "uid = self._engine.allocate_transfer_uid(); assert uid != 2, 'planted'",
+            4,  # of 12: a new engine of the library counts anew
+        ),
+        (
+            "connector.loader",
+            "Loader._run",
+            "self._renewer.go_on(now)",
+            "raise RuntimeError('planted')",
+            0,
+        ),
+    ],
+    ids=["of-a-load", "beside-the-loads"],
+)
+def test_an_error_of_the_program_fails_the_load_that_it_is_in(
+    tmp_path: Path, module: str, qualname: str, right: str, wrong: str, failed: int
+) -> None:
+    """And no other: the thread that reports loads lives on."""
+    Mutant(
+        name="planted", breaks="", module=module, qualname=qualname, right=right, wrong=wrong
+    ).write(tmp_path)
+    outcome = serve(None, tmp_path)
+    assert outcome.violations == []
+    assert outcome.requests.get("error", 0) == failed
+    assert outcome.requests["length"] == 12 - failed
+
+
+def test_answers_that_come_too_late_are_not_kept() -> None:
+    """A producer that answers slowly is asked again, and answers each time."""
+    outcome = serve(
+        "never-answers:node=p0,for_s=1.2,phase=read_done", extra_config={"transfer_timeout": 4}
+    )
+    assert outcome.violations == []
+    assert outcome.requests["length"] == 12
