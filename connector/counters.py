@@ -31,6 +31,8 @@ class Counters:
 
     def take(self) -> dict[str, Any]:
         """What was added, set and observed since the last call."""
+        if not self._data:  # in nearly every step
+            return {}
         with self._lock:
             data, self._data = self._data, {}
             return data

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import signal
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
@@ -48,10 +48,14 @@ OTHER = "between runs"
 
 
 class Sampler:
-    """Counts the parts in which it found the program."""
+    """Counts the parts in which it found the program.
 
-    def __init__(self) -> None:
+    ``part_of`` names the part that a frame works for.
+    """
+
+    def __init__(self, part_of: Callable[[FrameType | None], str]) -> None:
         self.found: Counter[str] = Counter()
+        self._part_of = part_of
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -65,7 +69,7 @@ class Sampler:
             signal.signal(signal.SIGALRM, before)
 
     def _interrupted(self, _number: int, frame: FrameType | None) -> None:
-        self.found[part_of(frame)] += 1
+        self.found[self._part_of(frame)] += 1
 
 
 def part_of(frame: FrameType | None) -> str:
@@ -82,7 +86,7 @@ def part_of(frame: FrameType | None) -> str:
 def shares(scenario: Scenario, runs: int) -> dict[str, Any]:
     """How much of ``runs`` runs each part takes, the largest first."""
     rehearse(scenario)
-    sampler = Sampler()
+    sampler = Sampler(part_of)
     with sampler.running():
         for _ in range(runs):
             run(scenario)

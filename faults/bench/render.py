@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from faults.bench.scenarios import GROWTH, IDLE, KERNEL, STANDARD, TRACE
+from faults.bench.scenarios import CONNECTORS, GROWTH, IDLE, KERNEL, STANDARD, TRACE
 from faults.cli.tables import print_table
 
 Row = tuple[str, str]
@@ -74,10 +74,30 @@ def _idle_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
     yield "virtual/wall", f"{figures['virtual_per_wall']:.1f}"
 
 
+def _connector_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    for model, of_model in figures["models"].items():
+        yield f"{model}, for each request:", " / ".join(of_model)
+        for key, (what, scale, unit) in _COSTS.items():
+            values = (of_connector[key] / scale for of_connector in of_model.values())
+            yield f"  {what}", " / ".join(f"{value:,.1f}" for value in values) + unit
+
+
+_COSTS = {
+    "scheduler_us": ("processor time of its scheduler halves", 1, " µs"),
+    "worker_us": ("of its worker halves", 1, " µs"),
+    "load_us": ("virtual time from allocation to the first pass", 1e3, " ms"),
+    "messages": ("messages between engines", 1, ""),
+    "message_bytes": ("bytes in them", 1, " B"),
+    "work_requests": ("work requests", 1, ""),
+    "read_bytes": ("bytes read", 1024, " KiB"),
+    "held_bytes": ("memory while its blocks are held", 1, " B"),
+}
+
 _ROWS = {
     STANDARD: _run_rows,
     KERNEL: _kernel_rows,
     GROWTH: _growth_rows,
     IDLE: _idle_rows,
+    CONNECTORS: _connector_rows,
     TRACE: _run_rows,
 }

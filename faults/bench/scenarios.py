@@ -10,7 +10,8 @@ from sim.scenario import Scenario, load
 
 STANDARD, GROWTH, IDLE, TRACE = "standard-fault-free", "growth", "idle", "trace-100"
 KERNEL = "kernel"
-SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, TRACE)
+CONNECTORS = "connectors"
+SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, CONNECTORS, TRACE)
 
 _DIRECTORY = Path(__file__).parent
 

@@ -11,10 +11,12 @@ from typing import Any
 
 import msgspec
 
+from faults.bench.connectors import compared
 from faults.bench.kernel import bare_simpy_events_per_s, kernel_events_per_s
 from faults.bench.measure import measure
 from faults.bench.profile import shares
 from faults.bench.scenarios import (
+    CONNECTORS,
     GROWTH,
     IDLE,
     KERNEL,
@@ -87,6 +89,11 @@ def _without_hold(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, router=RouterOptions())
 
 
+def _connectors(effort: Effort) -> dict[str, Any]:
+    runs = max(1, effort.runs // 4)
+    return {"runs": runs, "models": compared(fixed_scenario(CONNECTORS), runs)}
+
+
 def _trace(effort: Effort) -> dict[str, Any]:
     assert effort.trace is not None
     return measure(with_trace(fixed_scenario(TRACE), effort.trace), 1).figures()
@@ -97,6 +104,7 @@ _SECTIONS: dict[str, Callable[[Effort], dict[str, Any]]] = {
     KERNEL: _kernel,
     GROWTH: _growth,
     IDLE: _idle,
+    CONNECTORS: _connectors,
     TRACE: _trace,
 }
 

@@ -99,7 +99,9 @@ def _explain(error: BaseException) -> tuple[ExitCode, str]:
         message = error.format_message()
         if any(option in message for option in ("--log-level", "--log-format")):
             message += " It comes before the command: faultlab --log-level debug run ..."
-        return ExitCode.BAD_USAGE, f"{message} See --help."
+        if message.startswith("No such command"):
+            message += f" There are: {', '.join(command.name for command in COMMANDS)}."
+        return ExitCode.BAD_USAGE, f"{message.rstrip('.')}. See --help."
     if isinstance(error, CannotRunError):
         return ExitCode.CANNOT_RUN, str(error)
     if isinstance(error, UsageError):

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.tables import print_table
-from faults.environment import INSTALL_LINES, Diagnosis, Status, examine
+from faults.environment import CONNECTOR_NOTE, INSTALL_LINES, Diagnosis, Status, examine
 from faults.machine import probe
 
 _COLOURS = {Status.OK: "green", Status.WARNING: "yellow", Status.MISSING: "red"}
@@ -42,6 +42,7 @@ def _document(diagnosis: Diagnosis) -> dict[str, Any]:
         "hardware_tests": _verdict(diagnosis.hardware_obstacles),
         "checks": [asdict(check) for check in diagnosis.checks],
         "install": list(INSTALL_LINES),
+        "notes": [CONNECTOR_NOTE],
     }
 
 
@@ -60,6 +61,7 @@ def _render(diagnosis: Diagnosis, console: Console) -> None:
     for check in diagnosis.checks:
         if check.remedy is not None:
             _print_plain(console, f"\n{check.name}: {check.remedy}")
+    _print_plain(console, f"\nconnectors: {CONNECTOR_NOTE}")
     if diagnosis.simulator_obstacles:
         _print_plain(console, "\nTo install everything on a CPU, in this order:")
         for line in INSTALL_LINES:

@@ -15,6 +15,11 @@ from faults.fault import EVENTS, Fault, Target, Trigger, parameters
 from faults.kinds import KINDS
 from sim.lifecycle import PHASES
 
+_WHEN = (
+    "When, for every kind: at_s=SECONDS into the workload; then phase=PHASE of a request's life, "
+    "or event=EVENT, nth=1 the first time; or during=PHASE, while some request is in it."
+)
+
 
 def command(json: JsonFlag = False) -> Outcome:
     """List the kinds of fault that a scenario or --fault can name.
@@ -57,15 +62,12 @@ def _render(kinds: list[dict[str, Any]], console: Console) -> None:
     table = Table("kind", "what happens", "parameters and defaults", "target")
     for kind in kinds:
         values = "\n".join(f"{key} = {_shown(value)}" for key, value in kind["parameters"].items())
-        table.add_row(kind["name"], kind["summary"], values, ", ".join(kind["target"]))
+        summary = kind["summary"].replace("``", "")
+        table.add_row(kind["name"], summary, values, ", ".join(kind["target"]))
     print_table(console, table)
-    console.print(
-        "\nWhen, for every kind: at_s (seconds into the workload), and then phase or event (with "
-        "nth), or during.",
-        highlight=False,
-    )
-    console.print(f"Phases: {', '.join(PHASES)}.", highlight=False)
-    console.print(f"Events: {', '.join(EVENTS)}.", highlight=False)
+    console.print(f"\n{_WHEN}", highlight=False)
+    for title, names in (("phase", PHASES), ("event", EVENTS)):
+        console.print(f"{title}: {', '.join(names)}.", highlight=False)
 
 
 def _shown(value: Any) -> str:

@@ -39,5 +39,8 @@ def command(
 
 
 def _render(path: Path, console: Console) -> None:
-    text = f"written to {path}; run it with: faultlab run {path}"
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+    for text in (
+        f"written to {path}; run it with: faultlab run {path}",
+        f"for editors that check it: faultlab schema > {path.with_name('scenario.schema.json')}",
+    ):
+        console.print(text, soft_wrap=True, markup=False, highlight=False)

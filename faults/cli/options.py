@@ -13,6 +13,7 @@ import msgspec
 from faults.schedule import with_faults
 from sim.engine.connectors import get_connector
 from sim.errors import UsageError
+from sim.hints import nearest
 from sim.model.presets import get_preset
 from sim.router.options import Hold
 from sim.scenario import (
@@ -70,8 +71,11 @@ def find_scenario(name: str) -> Scenario:
     if not path.exists() and path.name == name and shipped.is_file():
         return load(shipped)
     if not path.exists():
-        names = ", ".join(shipped_names())
-        raise UsageError(f"{name}: no such file, and no shipped scenario; shipped are: {names}")
+        names = shipped_names()
+        raise UsageError(
+            f"{name}: no such file, and no shipped scenario{nearest(name, names)}; shipped are: "
+            f"{', '.join(names)}"
+        )
     return load(path)
 
 
@@ -119,6 +123,8 @@ def _with_workload(scenario: Scenario, trace: Path | None, requests: int | None)
             else TraceWorkload(path)
         )
     if requests is not None:
+        if requests < 1:
+            raise UsageError(f"--requests {requests}: expected at least 1")
         if isinstance(workload, InlineWorkload):
             raise UsageError(
                 f"--requests {requests}: the scenario writes its requests out one by one; edit "

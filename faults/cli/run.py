@@ -42,7 +42,7 @@ Overlay = Annotated[
 ]
 Trace = Annotated[Path | None, typer.Option(help="A Mooncake (JSON lines) or Azure (CSV) trace.")]
 Requests = Annotated[
-    int | None, typer.Option(min=1, help="The first N of the trace, or N generated ones.")
+    int | None, typer.Option(help="The first N of the trace, or N generated ones.")
 ]
 Holds = Annotated[
     list[str] | None,

@@ -60,7 +60,13 @@ def default_num_blocks(
 def check_memory(
     num_blocks: int, block_size: int, bytes_per_token: Fraction, num_groups: int
 ) -> None:
-    """UsageError when a rank's cache of ``num_blocks`` is larger than a device can be."""
+    """UsageError when a rank's cache of ``num_blocks`` is larger than a device can be, or has no
+    block that a request could get."""
+    if num_blocks <= _NULL_BLOCK:
+        raise UsageError(
+            f"engine.num_blocks: is {num_blocks}, expected at least {_NULL_BLOCK + 1}: vLLM keeps "
+            "the first block to itself"
+        )
     block_bytes = bytes_per_token * block_size / num_groups
     limit = int(DEVICE_BYTES / block_bytes)
     if num_blocks > limit:

@@ -9,9 +9,18 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from faults.bench.connectors import compared
 from faults.bench.profile import OTHER, part_of, shares
 from faults.bench.render import render
-from faults.bench.scenarios import GROWTH, IDLE, STANDARD, TRACE, fixed_scenario, with_requests
+from faults.bench.scenarios import (
+    CONNECTORS,
+    GROWTH,
+    IDLE,
+    STANDARD,
+    TRACE,
+    fixed_scenario,
+    with_requests,
+)
 from faults.bench.table import Effort, idle_figures, measured, where_and_when
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
@@ -52,6 +61,20 @@ def test_idle_counts_the_steps_of_the_wait_only() -> None:
     figures = idle_figures(scenario)
     assert figures["verdict"] == "pass"
     assert 150 <= figures["empty_steps"] < figures["engine_steps"]
+
+
+def test_connectors_are_compared_on_the_same_requests() -> None:
+    """Each half takes time, reading costs what the fabric was asked for, and what the project's
+    connector asks beyond upstream is its confirmation and its answer."""
+    scenario = with_requests(fixed_scenario(CONNECTORS), 3)
+    models = compared(scenario, 1)
+    assert list(models) == ["llama", "kimi-linear"]
+    for upstream, ours in map(dict.values, models.values()):
+        for figures in (upstream, ours):
+            assert min(figures[key] for key in ("worker_us", "load_us", "held_bytes")) > 0
+        assert ours["messages"] - upstream["messages"] >= 2
+        assert ours["read_bytes"] <= upstream["read_bytes"]
+        assert ours["work_requests"] <= upstream["work_requests"]
 
 
 def test_a_trace_is_measured_when_there_is_one(tmp_path: Path) -> None:
@@ -113,16 +136,27 @@ def test_the_table_has_a_line_for_every_figure() -> None:
     """Also of the sections that are left out by default."""
     effort = Effort(runs=1, events=100, growth=(1,))
     run = measured(STANDARD, effort)
+    costs = {"scheduler_us": 1.0, "worker_us": 2.0, "load_us": 3000.0, "messages": 4.0}
+    costs |= {"message_bytes": 5.0, "work_requests": 6.0, "read_bytes": 7168.0, "held_bytes": 8.0}
     sections = {
         STANDARD: run,
         "kernel": measured("kernel", effort),
         GROWTH: {"points": [{**run, "ms_per_request": 1.5}]},
         IDLE: {**run, "empty_steps": 10, "us_per_empty_step": 2.5},
+        CONNECTORS: {"models": {"llama": {"moriio": costs, "hybrid": costs}}},
         TRACE: run,
     }
     screen = io.StringIO()
     document = {"machine": where_and_when(), "sections": sections, "left_out": {}}
     render(document, Console(file=screen, width=120))
     shown = screen.getvalue()
-    for words in [*sections, "runs/s/core", "SimPy alone", "1.50 ms/request", "2.5 µs", "oracles"]:
+    for words in [
+        *sections,
+        "runs/s/core",
+        "SimPy alone",
+        "1.50 ms/request",
+        "2.5 µs",
+        "oracles",
+        "7.0 / 7.0 KiB",
+    ]:
         assert words in shown

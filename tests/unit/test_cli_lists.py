@@ -7,7 +7,9 @@ import pytest
 
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.fault import EVENTS
 from sim.engine.connectors import CONNECTORS
+from sim.lifecycle import PHASES
 from sim.model.presets import PRESETS
 from sim.oracles import ORACLES
 from sim.scenario import GeneratedWorkload, Scenario, load
@@ -95,3 +97,32 @@ def test_the_schema_knows_every_key_and_bound(capsys: pytest.CaptureFixture[str]
     assert list(scenario["properties"]) == list(Scenario.__struct_fields__)
     assert scenario["additionalProperties"] is False
     assert schema["$defs"]["EngineOptions"]["properties"]["tp_size"]["minimum"] == 1
+
+
+def test_faults_say_when_they_can_strike_without_marks_of_markup(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every key of a trigger and what it can be; summaries are words, not source."""
+    dispatch.run(["faults"])
+    shown = capsys.readouterr().out
+    assert "``" not in shown
+    for words in ("at_s=", "phase=", "event=", "nth=", "during=", *PHASES, *EVENTS):
+        assert words in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--model", "lama"], "did you mean 'llama'"),
+        (["run", "late-handoff"], "did you mean 'late-hand-off'"),
+        (["frobnicate"], "There are: run, campaign"),
+        (["run", "--requests", "0"], "--requests 0: expected at least 1"),
+        (["run", "--set", "num_blocks=1"], "engine.num_blocks: is 1, expected at least 2"),
+    ],
+)
+def test_what_was_meant_is_guessed_or_said(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    """Names that are nearly right, and numbers that are not."""
+    assert dispatch.run(arguments) == ExitCode.BAD_USAGE
+    assert words in capsys.readouterr().err

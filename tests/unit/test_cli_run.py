@@ -172,7 +172,7 @@ def test_a_file_wins_over_a_shipped_scenario_of_its_name(tmp_path: Path) -> None
     ("options", "words"),
     [
         (RunOptions(scenario="nothing"), "nothing: no such file.*late-hand-off"),
-        (RunOptions(model="lama"), "unknown model 'lama'; use one of"),
+        (RunOptions(model="lama"), "unknown model 'lama'.*did you mean 'llama'.*use one of"),
         (RunOptions(connector="mori"), "unknown connector 'mori' .did you mean 'moriio'"),
         (RunOptions(connector="pkg.mod.Cls"), "did you mean 'pkg.mod:Cls'"),
         (RunOptions(settings=("seed",)), "--set seed: expected KEY=VALUE"),

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from sim.errors import UsageError
+from sim.hints import nearest
 from sim.model.presets.base import GEOMETRIES, Dimensions, Drafter, Geometry, ModelPreset
 
 __all__ = [
@@ -37,5 +38,7 @@ PRESETS: Mapping[str, ModelPreset] = _collect()
 def get_preset(name: str) -> ModelPreset:
     """The preset called `name`; UsageError that lists the names if there is none."""
     if name not in PRESETS:
-        raise UsageError(f"unknown model {name!r}; use one of: {', '.join(PRESETS)}")
+        raise UsageError(
+            f"unknown model {name!r}{nearest(name, PRESETS)}; use one of: {', '.join(PRESETS)}"
+        )
     return PRESETS[name]
