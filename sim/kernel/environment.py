@@ -31,16 +31,18 @@ class Environment(simpy.Environment):
         super().__init__(initial_time=0)
         self._tie_breaker = tie_breaker
         self.loop: PollingLoop | None = None
-        """In whose look the running event is."""
+        """In whose look the running event is, or what followed from that."""
+        self.unobserved = False
+        """Whether that look would have been passed over."""
         self.activity = 0
         """Grows with everything that may change what a look finds."""
 
     def schedule(self, event: Any, priority: Any = NORMAL, delay: Any = 0) -> None:
         if delay.__class__ is not int:
             raise TypeError(f"delay must be an int of nanoseconds, got {delay!r}")
-        event.loop = loop = self.loop
+        event.loop, event.unobserved = self.loop, self.unobserved
         order = next(self._eid)
-        if self._tie_breaker is not None and (loop is None or not loop.unobserved):
+        if self._tie_breaker is not None and not self.unobserved:
             order |= self._tie_breaker.getrandbits(16) << _SEQUENCE_BITS
         heappush(self._queue, (self._now + delay, priority, order, event))
 
@@ -49,7 +51,8 @@ class Environment(simpy.Environment):
         heappush(self._queue, (self._now + delay_ns, priority, next(self._eid), event))
 
     def step(self) -> None:
-        self.loop = self._queue[0][-1].loop
+        event = self._queue[0][-1]
+        self.loop, self.unobserved = event.loop, event.unobserved
         super().step()
 
     def next_time_ns(self) -> int | None:

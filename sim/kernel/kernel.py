@@ -153,8 +153,8 @@ class Kernel:
         """A facade call: another thread of this process may run here, if the seed says so."""
         if not self.perturb:
             return
-        task, loop = self.current(), self.env.loop
-        if task is None or self.closing or (loop is not None and loop.unobserved):
+        task = self.current()
+        if task is None or self.closing or self.env.unobserved:
             return
         if self._preempt.random() < 0.125:
             self.env.timeout(0).callbacks.append(_Wait(self, task).on_event)
@@ -306,7 +306,7 @@ class Kernel:
         loop = self.env.loop
         if loop is None or loop is not task.polling_loop:
             self.env.activity += 1
-        if loop is None or not loop.unobserved:
+        if not self.env.unobserved:
             self.log.switched(self.now_ns, task.number)
         if task.guest:
             begin = self._guest_since_s = wall_clock()
@@ -344,7 +344,7 @@ class Kernel:
                     raise self._fatal
             return True
         finally:
-            env.loop = None
+            env.loop, env.unobserved = None, False
 
     def _ran_dry(self, until: Event | None, until_ns: int | None) -> bool:
         if until_ns is not None:
@@ -366,7 +366,9 @@ class Kernel:
         return next_ns
 
     def _is_empty(self, event: Any) -> bool:
-        return _is_over(event) or (event.loop is not None and event.loop.is_empty_look(event))
+        if event.unobserved or _is_over(event):
+            return True
+        return event.loop is not None and event.loop.is_empty_look(event)
 
     def describe_waiters(self, owner: str | None = None) -> list[str]:
         """Who waits for what, of all processes or of those of ``owner``."""

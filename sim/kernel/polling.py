@@ -50,8 +50,6 @@ class PollingLoop:
         self._skipped_until_ns = 0
         self.watch: ClockWatch | None = None
         """Of the clocks, in this look."""
-        self.unobserved = False
-        """This look is one that would have been passed over."""
 
     def join(self, task: Task) -> None:
         """``task`` works in the looks of this loop."""
@@ -72,7 +70,7 @@ class PollingLoop:
 
     def sleep(self, task: Task, duration_ns: int) -> Event:
         """The event of the next look."""
-        if self.unobserved:
+        if self._kernel.env.unobserved:
             return self._schedule(task, duration_ns)
         timeout = self._kernel.env.timeout(duration_ns)
         return self._expect(timeout, task)
@@ -91,7 +89,7 @@ class PollingLoop:
         return self._expect(event, task)
 
     def _expect(self, event: Event, task: Task) -> Event:
-        event.loop = self  # type: ignore[attr-defined]
+        event.loop, event.unobserved = self, False  # type: ignore[attr-defined]
         assert event.callbacks is not None
         event.callbacks.append(lambda _event: self._due(task))
         self._next_look = event
@@ -105,11 +103,12 @@ class PollingLoop:
         if not task.process.may_run(task):
             kernel.env.activity += 1
         self._judge(kernel.now_ns)
-        if kernel.now_ns >= self._skipped_until_ns:
-            self.unobserved = False
-            count = self._to_skip(kernel.now_ns)
-            if count and self._skip(task, count):
+        if kernel.now_ns >= self._skipped_until_ns and (count := self._to_skip(kernel.now_ns)):
+            self._skipped_until_ns = kernel.now_ns + count * self._period_ns
+            if kernel.skips_looks:
+                self._skip(task, count)
                 return
+        kernel.env.unobserved = kernel.now_ns < self._skipped_until_ns
         kernel._wake(task)
 
     def _judge(self, now_ns: int) -> None:
@@ -150,19 +149,11 @@ class PollingLoop:
             return 0
         return max(0, math.floor(horizon_ns - 1 - now_ns) // self._period_ns)
 
-    def _skip(self, task: Task, count: int) -> bool:
-        """True when they were passed over, False when they take place unobserved."""
-        away_ns = count * self._period_ns
-        self._skipped_until_ns = self._kernel.now_ns + away_ns
-        if not self._kernel.skips_looks:
-            self.unobserved = True
-            return False
-        self._schedule(task, away_ns)
+    def _skip(self, task: Task, count: int) -> None:
+        self._schedule(task, count * self._period_ns)
         self._began_ns = self._skipped_until_ns - self._period_ns
         self._on_skipped(count, self._period_ns)
-        return True
 
     def is_empty_look(self, event: Event) -> bool:
-        """Whether ``event`` is the loop's next look, which will find nothing by itself, or part of
-        one that would have been passed over."""
-        return self.unobserved or (event is self._next_look and self.is_quiet())
+        """Whether ``event`` is the loop's next look, which will find nothing by itself."""
+        return event is self._next_look and self.is_quiet()
