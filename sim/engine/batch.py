@@ -138,6 +138,10 @@ def deviation(wrong: WrongContent) -> int:
     return total or 1 if wrong else 0
 
 
+NOBODYS_TOKEN = 0
+"""What a pass takes for tokens that were scheduled and that nobody has sampled."""
+
+
 @dataclass(slots=True, eq=False)
 class Chunk:
     """The tokens of one request that one forward pass computes: positions [start, end).
@@ -180,6 +184,7 @@ class Chunk:
             state.state_column, state.num_accepted = -1, 1
         self.start, self.end = state.computed, state.computed + self.num_tokens
         first_draft = self.end - self.num_drafts
+        self.tokens.extend([NOBODYS_TOKEN] * (first_draft - len(self.tokens)))
         self.samples = first_draft >= len(self.tokens)
         if self.num_drafts:
             self.draft_hashes = _extended(

@@ -35,7 +35,6 @@ from sim.engine.forward_context import ForwardContexts
 from sim.engine.forward_pass import DrafterPass, ForwardPass
 from sim.engine.hooks import ConnectorHooks
 from sim.engine.timing import StepTimes
-from sim.errors import UnsupportedByFacade
 from sim.kernel import Kernel
 from sim.model.token_stream import TokenStream
 from sim.request_ids import leg_of
@@ -242,21 +241,10 @@ class ModelRunner:
                 continue
             state = self._requests[request_id]
             if num_computed < state.surely_computed:
-                self._require_countable(request_id)
                 state.roll_back(num_computed, num_output)
                 self._on_new_stream(state.request_id, state.tokens)
             for table, block_ids in zip(state.tables, new_block_ids or (), strict=False):
                 table.extend(block_ids)
-
-    def _require_countable(self, request_id: str) -> None:
-        """Refuse to guess what a GPU makes of the tokens that vLLM's scheduler goes on counting
-        when it takes back a pass with drafts while the next one is under way."""
-        config = self.vllm_config
-        if config.num_speculative_tokens and config.scheduler_config.async_scheduling:
-            raise UnsupportedByFacade(
-                f"{request_id} is computed again after a failed load, with drafts under way: this "
-                "is not simulated; set async_scheduling: false, or kv_load_failure_policy: fail"
-            )
 
     def _zero_new_blocks(self, scheduler_output: SchedulerOutput) -> None:
         block_ids = scheduler_output.new_block_ids_to_zero

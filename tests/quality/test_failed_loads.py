@@ -10,7 +10,6 @@ from vllm.v1.core.sched.scheduler import Scheduler
 
 from sim.engine.options import EngineOptions
 from sim.engine.timing import StepTimes
-from sim.errors import UnsupportedByFacade
 from sim.fabric.verdicts import WorkRequestItem
 from sim.outcome import Outcome
 from sim.run import TestBed, run
@@ -125,20 +124,44 @@ def test_a_token_computed_from_what_was_not_loaded_is_noticed(
     assert outcome.requests["length"] == 3
 
 
-def test_drafts_under_way_when_a_load_is_taken_back_end_the_run() -> None:
-    """vLLM's scheduler then counts tokens that nobody has; the remedy is named."""
-    scenario = with_settings(
-        Scenario(
-            model="deepseek-mla",
-            workload=InlineWorkload((InlineRequest("req-0", (Segment(0, 200),), 4),)),
-        ),
-        {"speculation.method": "mtp", "kv_load_failure_policy": "recompute"},
+def speculating(num_drafts: int, output: int, **settings: str) -> Scenario:
+    """One request whose load fails with drafts under way, and is taken back."""
+    request = InlineRequest("req-0", (Segment(0, 200),), output)
+    scenario = Scenario(model="deepseek-mla", workload=InlineWorkload((request,)))
+    return with_settings(
+        scenario,
+        {
+            "speculation.method": "mtp",
+            "num_speculative_tokens": str(num_drafts),
+            "kv_load_failure_policy": "recompute",
+            "quiet_phase_s": "0",
+            **settings,
+        },
     )
 
-    def fail_first_read(bed: TestBed) -> None:
-        bed.world.fabric.verdicts.add(FirstFails())
 
-    with pytest.raises(UnsupportedByFacade, match=r"req-0.*set async_scheduling: false"):
-        run(scenario, prepare=fail_first_read)
-    outcome = run(with_settings(scenario, {"async_scheduling": "false"}), prepare=fail_first_read)
-    assert outcome.outcome.requests["length"] == 1
+def fail_first_read(bed: TestBed) -> None:
+    bed.world.fabric.verdicts.add(FirstFails())
+
+
+@pytest.mark.parametrize("is_mended", [False, True])
+@pytest.mark.parametrize("num_drafts", [1, 3])
+@pytest.mark.parametrize("output", [4, 20])
+def test_drafts_that_are_counted_and_dropped_become_wrong_tokens(
+    num_drafts: int, output: int, is_mended: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's scheduler goes on counting drafts of the pass under way and schedules tokens that
+    nobody has; one that drops them is clean, and so is synchronous scheduling."""
+    if is_mended:
+        drop_output_under_way(monkeypatch)
+    outcome = run(speculating(num_drafts, output), prepare=fail_first_read).outcome
+    assert oracles_of(outcome) == (set() if is_mended else {"same-output"})
+    assert outcome.requests["length"] == 1
+
+
+def test_drafts_of_a_load_that_is_taken_back_are_right_with_synchronous_scheduling() -> None:
+    """No pass is under way when the scheduler hears of the failure."""
+    scenario = speculating(1, 4, async_scheduling="false")
+    outcome = run(scenario, prepare=fail_first_read).outcome
+    assert oracles_of(outcome) == set()
+    assert outcome.requests["length"] == 1
