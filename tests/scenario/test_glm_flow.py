@@ -129,6 +129,17 @@ def test_of_whole_blocks_that_are_there_nothing_is_read() -> None:
         assert reads.counts(f"{name}-again") == {}
 
 
+@pytest.mark.parametrize("mode", ["async", "sync"])
+def test_where_only_the_state_is_missing_only_ring_and_state_are_read(mode: str) -> None:
+    """By a load that comes before the forward pass, whatever the mode."""
+    served = serve("state-alone", f"extra_config.load_mode={mode}")
+    reads = served.reads
+    assert served.answers == serve("state-alone", COLOCATED).answers
+    for name, blocks in (("shorter", 3), ("first-block", 1)):
+        assert reads.hits[name] == blocks * 640 == reads.prompts[name] - 1
+        assert reads.counts(name) == {"ring": 1} | {f"state {n}": 1 for n in range(4)}
+
+
 @pytest.mark.parametrize("model", ["kimi-linear", "qwen-hybrid"])
 def test_what_upstream_corrupts_is_not_read_and_right(model: str) -> None:
     """The finding's scenario, and the same for a model with other blocks."""
