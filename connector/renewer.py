@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -17,7 +17,9 @@ from connector.core.offer import Address, HoldId
 from connector.counters import Counters
 from connector.logs import log
 from connector.metadata import KeepOrder
-from connector.peer import Peer
+
+if TYPE_CHECKING:
+    from connector.peer import Peer  # needs mori, this does not
 
 _RENEWALS_A_LEASE = 3  # so that two may be lost
 _SHORTEST_INTERVAL_S = 0.01  # whatever lease a producer states

@@ -1,0 +1,94 @@
+"""Leases that a consumer renews: kept while it is busy, and ended by themselves when it is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from faults.running import run
+from faults.schedule import parse
+from sim.outcome import Outcome
+from sim.probes import Probe, StepTimes
+from sim.scenario import load, with_settings
+
+SCENARIOS = Path(__file__).parents[2] / "faults" / "scenarios"
+
+
+class Watcher(Probe):
+    """Notes steps, ended loads, and when a producer let go of a request's blocks."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+        self.began_ns = 0
+        self.tokens_of_step: dict[str, int] = {}
+        self.loads: list[tuple[str, bool]] = []
+        self.freed_s: dict[str, float] = {}
+
+    def workload_began(self) -> None:
+        self.began_ns = self.now_ns
+
+    def step_done(self, step: StepTimes) -> None:
+        self.now_ns = step.end_ns
+        before = self.tokens_of_step.get(step.node, 0)
+        self.tokens_of_step[step.node] = max(before, step.scheduled_tokens)
+
+    def receiving_finished(self, node: str, rank: int, request_id: str, *, failed: bool) -> None:
+        self.loads.append((request_id, failed))
+
+    def blocks_freed(self, node: str, request_id: str) -> None:
+        self.freed_s[request_id] = (self.now_ns - self.began_ns) / 1e9
+
+
+def outcome_of(
+    name: str, *faults: str, settings: Mapping[str, str] | None = None
+) -> tuple[Outcome, Watcher]:
+    scenario = with_settings(load(SCENARIOS / f"{name}.yaml"), settings or {})
+    decoded: list[Any] = [msgspec.to_builtins(parse(fault)) for fault in faults]
+    watcher = Watcher()
+    result = run(msgspec.structs.replace(scenario, faults=tuple(decoded)), probe=watcher)
+    return result.result.outcome, watcher
+
+
+def test_a_request_in_the_queue_of_a_busy_consumer_keeps_its_blocks() -> None:
+    """It waits for more than twice defer_timeout, and is answered without a prefill there."""
+    outcome, seen = outcome_of("busy-consumer")
+    assert outcome.violations == []
+    assert outcome.requests == {"total": 6, "length": 6, "unfinished": 0}
+    assert all(not failed for _, failed in seen.loads)
+    assert "waits-d0" in dict(seen.loads)
+    assert seen.tokens_of_step["d0"] == 1
+    assert seen.freed_s["waits-p0"] > 7
+
+
+def test_it_is_the_renewals_that_keep_them() -> None:
+    """With the same consumer, which stops renewing after half a second, the loads fail."""
+    outcome, seen = outcome_of("busy-consumer", settings={"extra_config.renewal_timeout": "0.5"})
+    assert outcome.violations == []
+    assert outcome.requests["error"] >= 1
+    assert ("waits-d0", True) in seen.loads
+    assert seen.freed_s["waits-p0"] < 4
+
+
+def test_vllms_connector_serves_the_same_request_from_foreign_blocks() -> None:
+    """What the lease is for."""
+    outcome, _ = outcome_of("busy-consumer", settings={"connector": "moriio"})
+    assert {"wrong-bytes", "same-output"} <= {v.oracle for v in outcome.violations}
+
+
+def test_a_lease_ends_by_itself_when_its_consumer_is_gone() -> None:
+    """Renewed until the crash after two seconds, for three more, and then the memory is free."""
+    outcome, seen = outcome_of("busy-consumer", "crash:node=d0,at_s=2,for_s=20")
+    assert outcome.violations == []
+    assert outcome.requests["unfinished"] == 0
+    assert 4 < seen.freed_s["waits-p0"] < 5.1
+
+
+def test_a_request_that_the_router_holds_for_too_long_fails() -> None:
+    """Nobody renews what no consumer has heard of: it fails, and nothing wrong is served."""
+    outcome, seen = outcome_of("late-hand-off", settings={"connector": "hybrid"})
+    assert outcome.violations == []
+    assert outcome.requests == {"total": 6, "length": 5, "error": 1, "unfinished": 0}
+    assert ("late-d0", True) in seen.loads
