@@ -22,8 +22,6 @@ class _Hold:
     expected: ExpectedHold
     state: HoldState = HoldState.EXPECTED
     releases: ReleaseCount = field(default_factory=ReleaseCount)
-    is_renewed: bool = False
-    """Since its scheduler has last been told."""
 
 
 class HoldBook:
@@ -41,6 +39,7 @@ class HoldBook:
         self._by_number: dict[int, _Hold] = {}
         self._by_transfer: dict[str, dict[int, _Hold]] = {}
         self._sent: list[str] = []
+        self._renewed: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._by_request)
@@ -78,7 +77,7 @@ class HoldBook:
             for hold_id in hold_ids:
                 hold = self._find("", hold_id)
                 if hold and HoldAction.PASS_ON in self._advance(hold, HoldEvent.RENEWED):
-                    hold.is_renewed = True
+                    self._renewed.add(hold.expected.number)
                     passed_on += 1
                 else:
                     refused += 1
@@ -113,10 +112,8 @@ class HoldBook:
     def take_renewed(self) -> set[int]:
         """Numbers of holds that were renewed since the last call and are held."""
         with self._lock:
-            renewed = [hold for hold in self._by_number.values() if hold.is_renewed]
-            for hold in renewed:
-                hold.is_renewed = False
-            return {hold.expected.number for hold in renewed}
+            renewed, self._renewed = self._renewed, set()
+            return renewed
 
     # ---------------------------------------------------------------- internal
 
@@ -145,6 +142,7 @@ class HoldBook:
     def _forget(self, expected: ExpectedHold) -> None:
         del self._by_request[expected.request_id]
         del self._by_number[expected.number]
+        self._renewed.discard(expected.number)
         same = self._by_transfer[expected.transfer_id]
         del same[expected.number]
         if not same:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from faults.mutants.core_mutants import CORE_MUTANTS
 from faults.mutants.edge_mutants import EDGE_MUTANTS
+from faults.mutants.lease_mutants import LEASE_MUTANTS
 from faults.mutants.mutant import Mutant
 from sim.errors import UsageError
 
-MUTANTS = {mutant.name: mutant for mutant in (*CORE_MUTANTS, *EDGE_MUTANTS)}
+MUTANTS = {mutant.name: mutant for mutant in (*CORE_MUTANTS, *EDGE_MUTANTS, *LEASE_MUTANTS)}
 
 
 def chosen(names: Sequence[str]) -> list[Mutant]:

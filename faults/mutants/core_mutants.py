@@ -143,7 +143,7 @@ CORE_MUTANTS = (
         qualname="LOAD",
         right="(_S.CONFIRMING, _E.GONE): _FAILED",
         wrong="(_S.CONFIRMING, _E.GONE): _LOADED",
-        settings={"extra_config.defer_timeout": "0.2"},
+        settings={"extra_config.defer_timeout": "0.2", "extra_config.renewal_timeout": "0.01"},
     ),
     Mutant(
         name="no-fence",

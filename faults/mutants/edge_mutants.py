@@ -65,7 +65,7 @@ EDGE_MUTANTS = (
         qualname="HoldBook.is_held",
         right="return False",
         wrong="return True",
-        settings={"extra_config.defer_timeout": "0.2"},
+        settings={"extra_config.defer_timeout": "0.2", "extra_config.renewal_timeout": "0.01"},
     ),
     Mutant(
         name="sent-reported-early",
