@@ -27,13 +27,13 @@ from vllm.v1.metrics.cache_hit_source import CacheHitSource
 from vllm.v1.outputs import KVConnectorOutput
 
 from connector.consumer_scheduler import ConsumerScheduler
-from connector.control_plane import limit_control_plane
 from connector.core.config import check_parallelism, check_recomputation, parse_settings
 from connector.core.groups import check_transferable
 from connector.counters import Counters
 from connector.logs import log
 from connector.metadata import StepOrders
 from connector.metrics import HybridPromMetrics, HybridStats
+from connector.mori_limits import limit_waits
 from connector.producer_scheduler import ProducerScheduler
 from connector.vllm_specs import transfer_groups
 
@@ -80,7 +80,7 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         self._worker: Worker | None = None
         self._counters = Counters()
         if role == KVConnectorRole.WORKER:
-            self._limit_control_plane()
+            self._limit_waits()
             from connector.worker import Worker  # noqa: PLC0415  # needs mori, schedulers do not
 
             self._worker = Worker(vllm_config, kv_cache_config, self._settings, self._counters)
@@ -89,9 +89,8 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
             self._start_scheduler_half(vllm_config)
         self._say_what_applies()
 
-    def _limit_control_plane(self) -> None:
-        warning = limit_control_plane(os.environ, self._settings.control_timeout_s)
-        if warning is not None:
+    def _limit_waits(self) -> None:
+        for warning in limit_waits(os.environ, self._settings.control_timeout_s):
             log.warning("setting-replaced", role=self._settings.side, half="worker", reason=warning)
 
     def _start_scheduler_half(self, vllm_config: VllmConfig) -> None:

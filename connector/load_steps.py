@@ -232,18 +232,19 @@ class LoadSteps:
 
     def _post_again(self, load: Load, now: float) -> None:
         """Repeat reads that the library had no room for, after a while that grows."""
-        full = [i for i, status in enumerate(load.statuses) if is_queue_full(status)]
+        full = _full(load)
         if not full or now >= load.deadline:
             load.next_at = 0.0
             return
-        if not load.next_at:
-            load.next_at = now + load.backoff_s
-            load.backoff_s = min(2 * load.backoff_s, _LONGEST_BACKOFF_S)
-        if now >= load.next_at:
+        if load.next_at and now >= load.next_at:
             load.next_at = 0.0
             self._counters.add("queue_full")
             for index in full:
                 load.statuses[index] = self._post(load, load.batches[index])
+            full = _full(load)
+        if full and not load.next_at:
+            load.next_at = now + load.backoff_s
+            load.backoff_s = min(2 * load.backoff_s, _LONGEST_BACKOFF_S)
 
     def _ask(self, load: Load, now: float) -> None:
         assert load.peer is not None
@@ -276,6 +277,11 @@ class LoadSteps:
         order = load.order
         peer = load.peer.name if load.peer is not None else order.address.host
         return self._log.bind(request=order.request_id, transfer=order.transfer_id, peer=peer)
+
+
+def _full(load: Load) -> list[int]:
+    """Which batches found no room in the send queue."""
+    return [i for i, status in enumerate(load.statuses) if is_queue_full(status)]
 
 
 def _may_land(load: Load, now: float) -> bool:

@@ -6,7 +6,7 @@ Used by the loader's thread alone. Nothing here waits: the loader calls again an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +27,7 @@ CheckWelcome = Callable[[str, wire.Welcome], None]
 """Raises PeerMismatch if the caches of the named peer are not like ours."""
 
 
+_MOST_READS = 1024  # at once; mori.io's send queues hold 8192
 _TURN_S = 0.05  # of opening sessions while other loads wait
 _SHARE = 10  # a peer that fails to open sessions may cost the others this part of their time
 
@@ -39,6 +40,12 @@ class Batch:
     ours: list[int]
     theirs: list[int]
     sizes: list[int]
+
+    def parts(self) -> Iterator[Batch]:
+        """The same reads, few enough at a time that the library need not wait to post them."""
+        for at in range(0, len(self.sizes), _MOST_READS):
+            part = slice(at, at + _MOST_READS)
+            yield Batch(self.session, self.ours[part], self.theirs[part], self.sizes[part])
 
 
 class Peer:
@@ -227,7 +234,7 @@ class Peer:
         return True
 
     def batches(self, plan: Plan) -> list[Batch]:
-        """The reads of ``plan``, one batch a session; all sessions are open.
+        """The reads of ``plan``, in batches that a send queue has room for; all sessions are open.
 
         Raises:
             ValueError: a block id is outside a pool.
@@ -257,7 +264,7 @@ class Peer:
             batch.ours += [local_base + offset for offset in ours]
             batch.theirs += [remote_base + offset for offset in theirs]
             batch.sizes += sizes
-        return list(batches.values())
+        return [part for batch in batches.values() for part in batch.parts()]
 
     # ---------------------------------------------------------------- questions
 

@@ -104,6 +104,7 @@ CONTROL_TIMEOUT_NS = SECOND // 2
         "crash:node=p0,phase=handshake,for_s=5",
         "never-answers:node=p0",
         "pause:node=p0,phase=handshake,for_s=4",
+        "send-queue-full:count=1000,peer=p0",
     ],
 )
 def test_a_dead_peer_costs_requests_to_a_healthy_one_one_control_plane_time_out(fault: str) -> None:
@@ -172,3 +173,17 @@ def test_answers_that_come_too_late_are_not_kept() -> None:
     )
     assert outcome.violations == []
     assert outcome.requests["length"] == 12
+
+
+def test_a_long_prompt_is_posted_in_parts_that_a_queue_has_room_for() -> None:
+    """And read through a queue that is full again and again, as long as the load may take."""
+    outcome = serve(
+        "send-queue-full:count=20",
+        workload=UniformWorkload(
+            requests=2, prompt_tokens=(20_000, 20_000), output_tokens=(4, 4), interval_ms=100
+        ),
+        engine=EngineOptions(),
+        extra_config={},
+    )
+    assert outcome.violations == []
+    assert outcome.requests["length"] == 2

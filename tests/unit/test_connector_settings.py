@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from connector.control_plane import VARIABLE, limit_control_plane
 from connector.core.config import KNOWN_KEYS, check_parallelism, parse_settings
 from connector.core.errors import ConfigError, PeerMismatch, UnsupportedModel
 from connector.core.fingerprint import check_same, differences
 from connector.core.groups import Group, GroupKind, StateShape, TransferGroups, check_transferable
+from connector.mori_limits import CONTROL_PLANE, SEND_QUEUE, limit_waits
 
 PORTS: dict[str, Any] = {"handshake_port": 6301, "notify_port": "61005"}
 
@@ -156,25 +156,28 @@ def test_a_peer_is_refused_with_every_field_that_differs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "used", "is_warned"),
+    ("name", "limit"), [(CONTROL_PLANE, "500"), (SEND_QUEUE, "1000")], ids=["session", "queue"]
+)
+@pytest.mark.parametrize(
+    ("given", "stays", "is_warned"),
     [
-        (None, "500", False),
-        ("200", "200", False),
-        ("500", "500", False),
-        ("5000", "500", True),
-        ("0", "500", True),
-        ("soon", "500", True),
+        (None, False, False),
+        ("200", True, False),
+        ("500", True, False),
+        ("5000000", False, True),
+        ("0", False, True),
+        ("soon", False, True),
     ],
 )
-def test_the_library_waits_for_a_peer_half_a_second_at_most(
-    given: str | None, used: str, is_warned: bool
+def test_the_library_may_wait_only_briefly_for_one_peer(
+    name: str, limit: str, given: str | None, stays: bool, is_warned: bool
 ) -> None:
     """A shorter time-out of the operator stays; a longer one, or none at all, is replaced, and the
     warning names both."""
-    environ = {} if given is None else {VARIABLE: given}
-    warning = limit_control_plane(environ, 0.5)
-    assert environ[VARIABLE] == used
-    assert (warning is not None) == is_warned
-    if warning is not None:
-        assert repr(given) in warning
-        assert used in warning
+    environ = {} if given is None else {name: given}
+    warnings = limit_waits(environ, 0.5)
+    assert environ[name] == (given if stays else limit)
+    assert len(warnings) == int(is_warned)
+    for warning in warnings:
+        assert f"{name} is {given!r}" in warning
+        assert limit in warning
