@@ -38,6 +38,7 @@ def impatient(tmp_path: Path) -> str:
     return f"'{tmp_path}'"
 
 
+@pytest.mark.requirement("R19")
 @pytest.mark.parametrize("model", DRAFTERS)
 @pytest.mark.parametrize("ahead", ["true", "false"])
 def test_a_device_that_writes_on_holds_the_hand_off_up(model: str, ahead: str) -> None:
@@ -47,6 +48,7 @@ def test_a_device_that_writes_on_holds_the_hand_off_up(model: str, ahead: str) -
     assert oracles(result) == set()
 
 
+@pytest.mark.requirement("R19")
 @pytest.mark.parametrize("model", DRAFTERS)
 def test_a_connector_that_does_not_wait_for_the_device_is_found_out(
     model: str, impatient: str

@@ -44,6 +44,7 @@ def _kinds() -> list[Any]:
     return [pytest.param(kind, marks=[pytest.mark.soak] if kind in LONG else []) for kind in chosen]
 
 
+@pytest.mark.requirement("R14", "R16", "R17", "S6")
 @pytest.mark.parametrize("kind", _kinds())
 def test_a_fault_breaks_no_rule(kind: str) -> None:
     """On a hybrid model: no wrong byte, no leak, no request without an end."""
@@ -62,6 +63,7 @@ class Loads(Probe):
         self.ended[failed] += 1
 
 
+@pytest.mark.requirement("R16")
 def test_a_broken_connection_costs_one_request_and_is_replaced() -> None:
     """The requests after it are read again, not failed or computed again."""
     loads = Loads()
@@ -72,6 +74,7 @@ def test_a_broken_connection_costs_one_request_and_is_replaced() -> None:
     assert loads.ended[False] >= 5
 
 
+@pytest.mark.requirement("R10", "S4")
 @pytest.mark.parametrize("wrong", ["foreign-blocks", "short-blocks", "no-blocks", "stale-engine"])
 def test_wrong_parameters_cost_at_most_their_request(wrong: str) -> None:
     """Blocks that are not the hold's are noticed although the hold itself is there."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from mixed_pairs import PAIRS, know_pairs
 from variants import has_rings, shared, together, windows
 
 from connector.core.offer import EXTENSION_KEY
-from sim.engine.connectors import CONNECTORS, ConnectorKind
 from sim.model.presets import PRESETS, ModelPreset
 from sim.router.ongoing import HandOff
 from sim.run import TestBed, run
@@ -21,23 +21,13 @@ from sim.workload import Segment
 MODELS = [name for name, preset in PRESETS.items() if not has_rings(preset)]
 DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
 """What upstream accepts beside the model's layers."""
-PAIRS = ("HybridReadsFromUpstream", "UpstreamReadsFromHybrid")
 SAME_CONSUMER = {"HybridReadsFromUpstream": "hybrid", "UpstreamReadsFromHybrid": "moriio"}
 """For each pair, the connector with the same consumer and the other producer."""
 
 
 @pytest.fixture(autouse=True)
 def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pair in PAIRS:
-        kind = ConnectorKind(
-            name=pair,
-            summary="for these tests",
-            module="mixed_connector",
-            class_name=pair,
-            roots=("mixed_connector", "connector"),
-            extra_config={"read_mode": "true", "http_port": 8000},
-        )
-        monkeypatch.setitem(CONNECTORS, pair, kind)
+    know_pairs(monkeypatch)
 
 
 def apart(preset: ModelPreset) -> InlineWorkload:
@@ -58,6 +48,7 @@ def check(model: str, workload: Workload, settings: dict[str, str]) -> None:
     assert outcome.requests["length"] == outcome.requests["total"]
 
 
+@pytest.mark.requirement("R6", "S7")
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("model", MODELS)
 def test_either_side_may_be_upstreams(model: str, pair: str) -> None:
@@ -76,6 +67,7 @@ def test_a_consumer_may_wait_in_its_step_for_an_upstream_producer(model: str) ->
     check(model, shared(PRESETS[model]), settings)
 
 
+@pytest.mark.requirement("R6", "S7")
 @pytest.mark.parametrize("pair", PAIRS)
 @pytest.mark.parametrize("model", ["llama", "deepseek-mla", "kimi-linear"])
 def test_ranks_are_paired_as_upstream_pairs_them(model: str, pair: str) -> None:

@@ -24,6 +24,7 @@ def with_fault(model: str, fault: str) -> Outcome:
     return run_with_faults(msgspec.structs.replace(scenario, faults=faults)).result.outcome
 
 
+@pytest.mark.requirement("R15")
 @pytest.mark.parametrize(
     ("model", "difference"),
     [
@@ -42,6 +43,7 @@ def test_a_peer_with_other_caches_is_not_read_from(model: str, difference: str) 
     assert all("epilogue" in violation.detail for violation in outcome.violations)
 
 
+@pytest.mark.requirement("R17")
 @pytest.mark.parametrize("node", ["p0", "d0"])
 def test_a_latent_cache_may_be_read_between_unequal_numbers_of_ranks(node: str) -> None:
     """Every rank holds all of it; each producer rank is released by all of its readers."""
@@ -50,6 +52,7 @@ def test_a_latent_cache_may_be_read_between_unequal_numbers_of_ranks(node: str) 
     assert outcome.requests["length"] == outcome.requests["total"]
 
 
+@pytest.mark.requirement("R3", "R8", "R13", "R14")
 @pytest.mark.parametrize("load_mode", ["async", "sync"])
 @pytest.mark.parametrize("drafts", ["1", "2"])
 @pytest.mark.parametrize("workload", [edges, conversations], ids=lambda w: w.__name__)
@@ -69,6 +72,7 @@ def test_glm_is_read_with_its_drafter(load_mode: str, drafts: str, workload: Any
     assert outcome.requests["length"] == outcome.requests["total"]
 
 
+@pytest.mark.requirement("R5")
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -75,6 +75,7 @@ def serve(
     return run(scenario, probe=probe).result.outcome
 
 
+@pytest.mark.requirement("S5")
 def test_blocks_are_reused_at_once_when_the_queue_pairs_are_destroyed() -> None:
     """The read of the first request would land nine seconds after it was given up. Its blocks go
     to others long before, and no byte reaches them."""

@@ -65,6 +65,7 @@ KNOWN = (
 )
 
 
+@pytest.mark.requirement("R8", "R14")
 @pytest.mark.parametrize("case", as_parameters(cases()))
 def test_every_case_is_clean_or_a_known_finding(case: Case) -> None:
     """Outputs equal the definition, nothing wrong is read, everything is released; or each broken

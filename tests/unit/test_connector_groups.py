@@ -19,6 +19,7 @@ KINDS = {
 }
 
 
+@pytest.mark.requirement("R1")
 @pytest.mark.parametrize("model", list(PRESETS))
 def test_both_halves_see_the_same_groups(model: str) -> None:
     """The worker looks through its wrappers; the scheduler has first layers only."""
@@ -32,6 +33,7 @@ def test_both_halves_see_the_same_groups(model: str) -> None:
     assert set(layer_specs(worker)) == set(groups.payload_index_by_layer())
 
 
+@pytest.mark.requirement("R1", "R13")
 def test_glm_has_a_ring_beside_its_attention_and_its_states() -> None:
     """On the wire: latent and indexer layers, the ring, then the recurrent groups; each layer
     reads its own group's blocks."""

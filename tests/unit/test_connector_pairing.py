@@ -94,6 +94,7 @@ def hand_over(groups: TransferGroups, prompt: int) -> list[list[int]]:
     return pad_dropped_token(groups, payload, prompt) if drops else payload
 
 
+@pytest.mark.requirement("R6", "R7", "R8")
 @given(layouts(), st.integers(2, 400), st.data(), st.sampled_from(["async", "sync"]))
 def test_every_promised_position_is_read_from_its_own_place(
     groups: TransferGroups, prompt: int, data: st.DataObject, mode: LoadMode
@@ -137,6 +138,7 @@ def test_every_promised_position_is_read_from_its_own_place(
             assert [b for _, b in pairs] == theirs
 
 
+@pytest.mark.requirement("R9")
 @given(layouts().filter(lambda g: g.has_state), st.integers(1, 20), st.booleans())
 def test_a_state_alone_is_read_behind_the_whole_blocks(
     groups: TransferGroups, num_blocks: int, is_sync: bool
@@ -171,6 +173,7 @@ def test_a_state_alone_is_read_behind_the_whole_blocks(
             assert told[index] == local[index]
 
 
+@pytest.mark.requirement("R7", "R11")
 def test_the_window_keeps_what_the_consumers_last_token_sees() -> None:
     """Where a window's edge ends a block, the producer's dropped token saves that block."""
     groups = TransferGroups((window(64), full()))
@@ -180,6 +183,7 @@ def test_the_window_keeps_what_the_consumers_last_token_sees() -> None:
         check_remote(groups, remote, first_positions(groups, remote, prompt), span)
 
 
+@pytest.mark.requirement("R8", "R9")
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_a_partial_hit_pairs_suffixes_and_an_attention_hit_leaves_ring_and_state(
     mode: LoadMode,
@@ -201,6 +205,7 @@ def test_a_partial_hit_pairs_suffixes_and_an_attention_hit_leaves_ring_and_state
     assert [len(pairs) for pairs in plan.pairs] == [0, 1, 1, 1]
 
 
+@pytest.mark.requirement("R9", "R11")
 def test_promises() -> None:
     """All but the last token; nothing for one token or a full hit; a refused load waits."""
     assert promise(100, 32, "async", is_refused=False) == Answer(67, True)
@@ -215,6 +220,7 @@ def test_promises() -> None:
 GLM = TransferGroups((state(layer="k0"), full(), ring(), state(layer="k1")))
 
 
+@pytest.mark.requirement("R10")
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
@@ -237,6 +243,7 @@ def test_a_malformed_payload_names_the_group(raw: object, message: str) -> None:
         decode(GLM, raw, num_blocks=50)
 
 
+@pytest.mark.requirement("R8", "R10")
 @pytest.mark.parametrize(
     ("attention", "message"),
     [
@@ -252,12 +259,14 @@ def test_a_needed_block_that_is_missing_is_an_error(attention: list[int], messag
         check_remote(GLM, remote, [0, 0, 0, 0], span_of(31, 0, 30))
 
 
+@pytest.mark.requirement("R12")
 @given(st.lists(st.integers(1, 60)), st.sets(st.integers(1, 60)))
 def test_only_destinations_are_taken_out_of_zeroing(ids: list[int], read: set[int]) -> None:
     """Order and all other blocks stay."""
     assert without_destinations(ids, read) == [b for b in ids if b not in read]
 
 
+@pytest.mark.requirement("R6", "R13")
 def test_every_layer_reads_its_own_groups_blocks() -> None:
     """Attention groups come first on the wire, states after them, each in transfer order."""
     assert GLM.wire_order == (1, 2, 0, 3)

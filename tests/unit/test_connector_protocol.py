@@ -25,6 +25,7 @@ from connector.core.request import REQUEST, RequestEvent, RequestState
 from connector.core.tables import Move, Table
 
 
+@pytest.mark.requirement("R16", "R17", "S1", "S3", "S5")
 def test_every_interleaving_with_crashes_and_any_one_fault_keeps_the_invariants() -> None:
     """No foreign byte is used, nothing is released under a reader, everything comes to rest.
 
@@ -35,12 +36,14 @@ def test_every_interleaving_with_crashes_and_any_one_fault_keeps_the_invariants(
     assert resting > 1_000
 
 
+@pytest.mark.requirement("R17", "S3", "S6")
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name.lower())
 def test_one_loss_and_one_repetition_of_a_kind_keep_the_invariants(kind: Kind) -> None:
     """Each kind of message is lost once and repeated once, in every order with everything else."""
     explore(Limits(ranks=1, max_faults=2, kinds=frozenset({kind})))
 
 
+@pytest.mark.requirement("R17")
 def test_two_ranks_free_the_blocks_together_and_once() -> None:
     """One rank that is done does not free the blocks that another still reads."""
     worlds, _ = explore(Limits(ranks=2, crashes=False, second_request=False, renewing_ranks=1))
@@ -61,6 +64,7 @@ def test_two_ranks_keep_the_invariants(limits: Limits) -> None:
     assert explore(limits)[0] > 100_000
 
 
+@pytest.mark.requirement("S3", "S7")
 def test_without_confirmation_a_foreign_byte_can_be_used() -> None:
     """What is lost with an upstream peer: the search finds the use after the hold has expired."""
     with pytest.raises(Broken, match="no longer held"):

@@ -15,6 +15,7 @@ from connector.mori_limits import CONTROL_PLANE, SEND_QUEUE, limit_waits
 PORTS: dict[str, Any] = {"handshake_port": 6301, "notify_port": "61005"}
 
 
+@pytest.mark.requirement("R5")
 def test_upstreams_settings_are_accepted_as_they_are() -> None:
     """One set of deployment values serves both connectors; what has no meaning here is listed."""
     settings = parse_settings(
@@ -42,6 +43,7 @@ def test_upstreams_settings_are_accepted_as_they_are() -> None:
     assert parse_settings(PORTS, role="kv_consumer").load_mode == "async"
 
 
+@pytest.mark.requirement("R5")
 @pytest.mark.parametrize(
     ("extra", "role", "message"),
     [
@@ -70,6 +72,7 @@ def test_a_setting_that_cannot_be_used_is_refused_by_name(
         parse_settings({**PORTS, **extra}, role=role)
 
 
+@pytest.mark.requirement("R5")
 def test_pipeline_and_context_parallelism_are_refused() -> None:
     """They split a model in ways that addresses of blocks do not cover."""
     with pytest.raises(ConfigError, match="pipeline_parallel_size is 2"):
@@ -103,12 +106,14 @@ ATTENTION = Group(GroupKind.FULL, ("attn", "mtp"), 16)
 RING = Group(GroupKind.RING, ("tail",), 8)
 
 
+@pytest.mark.requirement("R2")
 def test_a_model_without_attention_is_refused_by_its_groups() -> None:
     """A ring alone does not make up for it."""
     with pytest.raises(UnsupportedModel, match=r"recurrent state group \(a\), per-request ring"):
         check_transferable(TransferGroups((_state("a"), RING)), "accept")
 
 
+@pytest.mark.requirement("R4")
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
@@ -127,6 +132,7 @@ def test_differing_states_are_refused_by_the_field(changes: dict[str, Any], fiel
         )
 
 
+@pytest.mark.requirement("R3")
 def test_a_drafter_with_groups_of_its_own_is_a_warning_or_refused() -> None:
     """There is no list of methods; only the layout counts."""
     drafter = Group(GroupKind.FULL, ("draft",), 16, is_drafter=True)
@@ -141,6 +147,7 @@ def test_a_drafter_with_groups_of_its_own_is_a_warning_or_refused() -> None:
 # --------------------------------------------------------------------- fingerprints
 
 
+@pytest.mark.requirement("R15")
 def test_a_peer_is_refused_with_every_field_that_differs() -> None:
     """Both values are named; what only one side has counts as different."""
     ours = {"tp_size": 2, "layers": {"a": [0, [4, 8]], "b": [1, [4]]}, "dtype": "fp8_e4m3"}

@@ -84,6 +84,7 @@ def request(num_tokens: int) -> Any:
     )
 
 
+@pytest.mark.requirement("R6")
 @pytest.mark.parametrize(
     "model", ["llama", "deepseek-mla", "gemma-swa", "kimi-linear", "qwen-hybrid"]
 )
@@ -112,6 +113,7 @@ class _Blocks:
         return self._ids
 
 
+@pytest.mark.requirement("R6", "S7")
 def test_upstreams_listener_takes_our_release() -> None:
     """The extension is a key that it does not look at."""
     wrapper = moriio_engine.MoRIIOWrapper()
@@ -121,6 +123,7 @@ def test_upstreams_listener_takes_our_release() -> None:
     assert wrapper.pop_finished_req_ids() == [moriio_common.MoRIIOTransferAck("tx-1", 2)]
 
 
+@pytest.mark.requirement("R17", "S7")
 def test_we_take_upstreams_releases() -> None:
     """The structured form and the bare one."""
     structured = {"type": "release", "transfer_id": "tx-1", "consumer_tp_size": 4}
@@ -128,6 +131,7 @@ def test_we_take_upstreams_releases() -> None:
     assert wire.decode_release(b"tx-1") == wire.Release("tx-1", 1)
 
 
+@pytest.mark.requirement("R6", "R15", "S7")
 def test_upstream_reads_our_welcome_and_we_read_its() -> None:
     """One field more is skipped there, and its absence is understood here."""
     fields = {
@@ -183,6 +187,7 @@ def test_a_function_has_the_parameters_it_is_called_with(function: Any, paramete
     assert list(inspect.signature(function).parameters) == parameters.split()
 
 
+@pytest.mark.requirement("R5")
 def test_the_settings_that_upstream_reads_are_all_known_here() -> None:
     """Upstream's own sources are searched for the keys that it takes from its extra config."""
     import re
@@ -210,6 +215,7 @@ def test_offsets_of_blocks_are_relative_to_the_layer_and_merged() -> None:
     assert offsets == ([page, 5 * page], [3 * page, 0], [2 * page, page])
 
 
+@pytest.mark.requirement("R7")
 def test_the_running_slot_is_the_one_that_upstream_takes() -> None:
     """For every number of blocks and scratch slots."""
     from connector.core.groups import Group, StateShape
