@@ -51,6 +51,9 @@ class _Remote:
     lacks_state: bool = False
 
 
+_IDLE = StepOrders()  # shared by all idle steps; nobody changes orders that were given out
+
+
 class ConsumerScheduler:
     """Consumer, scheduler half.
 
@@ -148,6 +151,8 @@ class ConsumerScheduler:
 
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
         """This step's orders; keeps vLLM from zeroing what its loads fill."""
+        if self._orders.is_idle:
+            return _IDLE
         orders, self._orders = self._orders, StepOrders()
         if scheduler_output.new_block_ids_to_zero and orders.loads:
             filled = frozenset().union(*(order.plan.destinations for order in orders.loads))

@@ -59,6 +59,7 @@ class ProducerScheduler:
         self._expected: dict[str, ExpectedHold] = {}
         self._leases: dict[str, _Lease] = {}
         self._orders = self._new_orders()
+        self._idle = self._new_orders()  # shared by all idle steps
         self._log = log.bind(role="producer", half="scheduler", incarnation=self.incarnation)
 
     # ------------------------------------------------------------- vLLM's hooks
@@ -104,10 +105,13 @@ class ProducerScheduler:
         for lease in self._leases.values():
             if lease.state is LeaseState.HOLDING and now >= lease.deadline:
                 self._advance(lease, LeaseEvent.EXPIRED, now)
-        orders, self._orders = self._orders, self._new_orders()
-        orders.settles = any(
+        settles = any(
             request_id in self._expected for request_id in scheduler_output.num_scheduled_tokens
         )
+        if not settles and self._orders.is_idle:
+            return self._idle
+        orders, self._orders = self._orders, self._new_orders()
+        orders.settles = settles
         return orders
 
     def request_finished(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Literal
 
 from connector.core.errors import UnsupportedModel
@@ -106,7 +107,7 @@ class TransferGroups:
     def __len__(self) -> int:
         return len(self.groups)
 
-    @property
+    @cached_property
     def wire_order(self) -> tuple[int, ...]:
         """Transfer-order index of each payload entry: attention groups, then state groups."""
         indices = range(len(self.groups))
@@ -114,15 +115,15 @@ class TransferGroups:
         states = [i for i in indices if not self.groups[i].kind.is_attention]
         return (*attention, *states)
 
-    @property
+    @cached_property
     def on_wire(self) -> tuple[Group, ...]:
         return tuple(self.groups[i] for i in self.wire_order)
 
-    @property
+    @cached_property
     def has_state(self) -> bool:
         return any(group.kind is GroupKind.STATE for group in self.groups)
 
-    @property
+    @cached_property
     def has_window(self) -> bool:
         return any(group.kind is GroupKind.WINDOW for group in self.groups)
 

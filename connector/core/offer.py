@@ -19,6 +19,7 @@ from connector.core.groups import TransferGroups
 from connector.core.pairing import first_positions
 from connector.core.payload import BlockLists, decode
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode
 EXTENSION_KEY = "hybrid"
 
 
@@ -155,8 +156,7 @@ def make_extension(
 
 def _digest(blocks: BlockLists, firsts: Sequence[int]) -> str:
     """Notices block ids that are not those of the hold, which it alone would confirm."""
-    text = json.dumps([blocks, list(firsts)], separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(_compact([blocks, list(firsts)]).encode()).hexdigest()[:32]
 
 
 def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
