@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from vllm.v1.kv_cache_interface import KVCacheSpec
 
-from sim.engine.batch import TARGET, Batch, BlockTable, Chunk, WrongContent
+from sim.engine.batch import Batch, Chunk, WrongContent
+from sim.engine.entry_group import EntryGroup
 from sim.engine.memory import BlockArray, RankMemory
-from sim.engine.wrong_bytes import WrongBytesReporter
 from sim.model.content import EntrySalts, Hashes, entry_bytes
 from sim.model.verify import Mismatch, find_mismatches
 from sim.probes import WrongBytes
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _NOTHING: BlockArray = np.empty(0, dtype=np.int64)
 
 
-class AttentionGroup:
+class AttentionGroup(EntryGroup):
     """Full attention, latent or not, and sliding windows, with them indexers that pool tokens; the
     model's own layers of a group.
 
@@ -36,9 +36,6 @@ class AttentionGroup:
         spec: the group's cache spec, taken out of its wrapper.
         layers: the salts of each layer's KV heads on this rank.
     """
-
-    reader = TARGET
-    what = "forward pass"
 
     def __init__(
         self,
@@ -49,17 +46,11 @@ class AttentionGroup:
         layers: dict[str, EntrySalts],
         memory: RankMemory,
     ) -> None:
-        self.index = index
+        super().__init__(engine, rank, index, layers, memory)
         self.block_size: int = spec.block_size
         self._window: int | None = getattr(spec, "sliding_window", None)
-        self._engine = engine
-        self._layers = layers
-        self._slots = {layer: memory.caches.slots(layer) for layer in layers}
         specs = memory.caches.specs
         self._tokens_per_entry = {layer: int(specs[layer].tokens_per_state) for layer in layers}
-        self._memory = memory
-        self._reporter = WrongBytesReporter(engine, rank, memory)
-        self._check_everything = engine.world.check == "full"
 
     # ---------------------------------------------------------------- reading
 
@@ -100,14 +91,8 @@ class AttentionGroup:
             if group == self.index:
                 self._look_at(batch, chunk, indices)
 
-    def _table(self, chunk: Chunk) -> BlockTable:
-        return chunk.state.tables[self.index]
-
     def _seen(self, chunk: Chunk) -> BlockArray:
         return self._table(chunk).seen_by(self.reader)
-
-    def _wrong(self, chunk: Chunk) -> WrongContent:
-        return chunk.state.wrong
 
     def _expected(self, chunk: Chunk) -> Hashes:
         """What the entries before the chunk are made of, in order of position."""
@@ -244,19 +229,9 @@ class AttentionGroup:
     def _note_written(self, chunk: Chunk, is_first: bool = True) -> None:
         """What a request wrote itself is right; a block stays verified if it was before. The first
         piece of a pass speaks for those to come; if others write between them, it is void."""
-        table = self._table(chunk)
         first, end = chunk.start // self.block_size, -(-chunk.end // self.block_size)
-        ids = table.ids[first:end]
-        was_seen = table.seen[:, first:end] == self._memory.versions[ids]
-        if is_first:
-            was_seen[self.reader, int(chunk.start % self.block_size != 0) :] = True
-        request_id, node = chunk.state.request_id, self._engine.name
-        self._memory.wrote(
-            ids,
-            self._engine.kernel.now_ns,
-            lambda: f"the {self.what} of {request_id} on {node}",
-        )
-        np.copyto(table.seen[:, first:end], self._memory.versions[ids], where=was_seen)
+        begun = int(chunk.start % self.block_size != 0)
+        self._wrote(chunk, slice(first, end), slice(begun, None) if is_first else slice(0))
 
     def settle(self, batch: Batch) -> None:
         """The drafts have been judged: nobody may read the entries of those that were rejected."""

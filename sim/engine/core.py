@@ -66,7 +66,7 @@ class EngineLoop(EngineCoreProc):
         self._polling.looks()
         start_ns = kernel.now_ns
         outputs, model_executed = self._step()
-        self._engine.step_done(
+        self._engine.reports.step_done(
             StepTimes(self._engine.name, start_ns, kernel.now_ns, int(model_executed))
         )
         return outputs, model_executed

@@ -16,20 +16,17 @@ from vllm.config import VllmConfig
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, EngineCoreRequestType
 
 from sim.device import Gate
-from sim.engine.block_runs import runs
+from sim.engine.configuration import config_of
 from sim.engine.core import ClientOutputs, EngineLoop, LockstepLoop
-from sim.engine.data_parallel import DataParallelGroup, HostGroup, configure_rank, needs_lockstep
+from sim.engine.data_parallel import DataParallelGroup, HostGroup, needs_lockstep
 from sim.engine.executors import MultiProcessExecutor, SingleProcessExecutor
 from sim.engine.groups import enter_groups
-from sim.engine.ledger import BlockLedger, watch_zeroing
 from sim.engine.options import EngineOptions
+from sim.engine.reports import EngineReports
 from sim.guest.process import GuestProcess
 from sim.kernel import Kernel, Mailbox, Node, PollingLoop, Process, ProcessState
 from sim.kernel.frames import described, raised_at, traceback_of
-from sim.model.config import build_vllm_config
 from sim.model.presets import Geometry, ModelPreset
-from sim.model.token_stream import TokenStream
-from sim.probes import StepTimes
 from sim.request_ids import leg_of
 from sim.units import US
 
@@ -74,6 +71,7 @@ class Engine:
         self.num_blocks = num_blocks
         self.max_model_len = max_model_len
         self.connector = connector
+        self.reports = EngineReports(self.kernel, world.probes, self.name)
         self.incarnation = 0
         self.alive = False
         self.was_crashed = False
@@ -105,7 +103,7 @@ class Engine:
         self._on_the_way: deque[tuple[EngineCoreRequestType, Any]] = deque()
         self._outputs_on_the_way: deque[EngineCoreOutput] = deque()
         self.core = self._new_process("core")
-        self.polling = PollingLoop(self.kernel, self._steps_skipped)
+        self.polling = PollingLoop(self.kernel, self.reports.steps_skipped)
         self.polling.join(self.kernel.spawn(self.core.process, self._main, name="main"))
 
     def crash(self) -> None:
@@ -181,7 +179,7 @@ class Engine:
             kind = LockstepLoop if self.in_lockstep else EngineLoop
             loop = kind(self, config, self._executor_class())
             self.loop = loop
-            self._watch_blocks(loop.scheduler)
+            self.reports.watch_blocks(loop.scheduler)
             self.kernel.record("engine-started", node=self.name, incarnation=self.incarnation)
             for probe in self.world.probes:
                 probe.engine_started(self)
@@ -247,16 +245,9 @@ class Engine:
             self.kernel.call_later(_FRONT_END_LATENCY_NS, self.group.coordinate, self, outputs)
             return
         for output in outputs.outputs:
-            self._tell_of_drafts(output)
+            self.reports.drafts_verified(output)
             self._outputs_on_the_way.append(output)
             self.kernel.call_later(_FRONT_END_LATENCY_NS, self._deliver, self._outputs_on_the_way)
-
-    def _tell_of_drafts(self, output: EngineCoreOutput) -> None:
-        metrics = output.spec_decode_metrics
-        if metrics is not None:
-            leg, accepted = leg_of(output.request_id), list(metrics.per_step_accepted)
-            for probe in self.world.probes:
-                probe.drafts_verified(leg, accepted, metrics.num_draft_tokens)
 
     def _deliver(self, on_the_way: deque[EngineCoreOutput]) -> None:
         output = on_the_way.popleft()
@@ -286,7 +277,7 @@ class Engine:
     def vllm_config_for(self, guest: GuestProcess) -> VllmConfig:
         """This process's own copy, with the connector loaded from the process's own modules."""
         if self._config is None:
-            self._config = self._build_config(guest)
+            self._config = config_of(self, guest)
         config = copy.deepcopy(self._config)
         transfer = config.kv_transfer_config
         if transfer is not None and self.connector is not None:
@@ -315,34 +306,6 @@ class Engine:
             self._gates.pop(number - 8, None)  # nobody is that far behind: two steps in flight
         return gate
 
-    def _build_config(self, guest: GuestProcess) -> VllmConfig:
-        connector = self.connector
-        if connector is not None:
-            connector.load(guest)
-        options = self.options
-        config = build_vllm_config(
-            self.preset,
-            num_blocks=self.num_blocks,
-            geometry=self.geometry,
-            tp_size=options.tp_size,
-            data_parallel_size=options.data_parallel_size,
-            max_model_len=self.max_model_len,
-            max_num_seqs=options.max_num_seqs,
-            max_num_batched_tokens=options.max_num_batched_tokens,
-            enable_prefix_caching=options.enable_prefix_caching,
-            enable_chunked_prefill=options.enable_chunked_prefill,
-            async_scheduling=options.async_scheduling,
-            model_runner=options.model_runner,
-            connector=None if connector is None else connector.transfer_config(guest),
-            kv_role=None if connector is None else connector.role,
-            kv_load_failure_policy=options.kv_load_failure_policy,
-            engine_id=f"{self.group.name}-{self.incarnation}",
-            speculation=options.speculation,
-        )
-        if self.group.size > 1:
-            configure_rank(config, self.data_parallel_rank)
-        return config
-
     def _executor_class(self) -> Callable[..., Any]:
         if self.options.executor == "multi-process":
             return partial(MultiProcessExecutor, engine=self)
@@ -353,61 +316,7 @@ class Engine:
         self.processes.append(guest)
         return guest
 
-    # ------------------------------------------------------------ observation
-
-    def _watch_blocks(self, scheduler: Any) -> None:
-        BlockLedger(scheduler.kv_cache_manager, self._blocks_held, self._blocks_freed)
-        watch_zeroing(scheduler, self._zeroing_wanted)
-
     def watch_memory(self, worker: Worker) -> None:
+        """A worker has its caches."""
         self.workers.append(worker)
         self.world.watch_memory(worker)
-
-    def _blocks_held(self, request_id: str, group: int, block_ids: list[int]) -> None:
-        request_id = leg_of(request_id)
-        self.kernel.record(
-            "blocks-held", node=self.name, request=request_id, group=group, blocks=runs(block_ids)
-        )
-        for probe in self.world.probes:
-            probe.blocks_held(self.name, request_id, group, block_ids)
-
-    def _zeroing_wanted(self, block_ids: list[int]) -> None:
-        for probe in self.world.probes:
-            probe.zeroing_wanted(self.name, block_ids)
-
-    def _blocks_freed(self, request_id: str) -> None:
-        request_id = leg_of(request_id)
-        self.kernel.record("blocks-freed", node=self.name, request=request_id)
-        for probe in self.world.probes:
-            probe.blocks_freed(self.name, request_id)
-
-    def scheduled(self, request_id: str, stream: TokenStream) -> None:
-        """A worker began to work on a request; its stream will grow."""
-        self.world.owners.scheduled(request_id, stream)
-
-    def step_done(self, step: StepTimes) -> None:
-        for probe in self.world.probes:
-            probe.step_done(step)
-
-    def _steps_skipped(self, count: int, period_ns: int) -> None:
-        last_ns = self.kernel.now_ns + (count - 1) * period_ns
-        for probe in self.world.probes:
-            probe.steps_skipped(count, StepTimes(self.name, last_ns, last_ns, 0))
-
-    def connector_reported(self, rank: int, output: Any) -> None:
-        """A worker's connector reported finished transfers for this step."""
-        if output is None or output.is_empty():
-            return
-        self.kernel.env.activity += 1
-        for request_id in sorted(map(leg_of, output.finished_sending or ())):
-            self.kernel.record("sending-finished", node=self.name, rank=rank, request=request_id)
-            for probe in self.world.probes:
-                probe.sending_finished(self.name, rank, request_id)
-        failures = set(map(leg_of, output.failed_recving))
-        for request_id in sorted(map(leg_of, output.finished_recving or ())):
-            failed = request_id in failures
-            self.kernel.record(
-                "receiving-finished", node=self.name, rank=rank, request=request_id, failed=failed
-            )
-            for probe in self.world.probes:
-                probe.receiving_finished(self.name, rank, request_id, failed=failed)

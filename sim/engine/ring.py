@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sim.engine.batch import TARGET, Batch, BlockTable, Chunk, WrongContent
+from sim.engine.batch import Batch, Chunk
+from sim.engine.entry_group import EntryGroup
 from sim.engine.memory import BlockArray, RankMemory
-from sim.engine.wrong_bytes import WrongBytesReporter
 from sim.model.content import EntrySalts, Hashes, entry_bytes
 from sim.model.verify import Mismatch, find_ring_mismatches
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from sim.engine.engine import Engine
 
 
-class RingGroup:
+class RingGroup(EntryGroup):
     """Rings of a pooling indexer, each of them the only block of its request.
 
     Args:
@@ -31,9 +31,6 @@ class RingGroup:
         tokens_per_entry: tokens that the indexer pools into one entry.
         layers: the salts of what each layer keeps of a token.
     """
-
-    reader = TARGET
-    what = "forward pass"
 
     def __init__(
         self,
@@ -44,20 +41,8 @@ class RingGroup:
         layers: dict[str, EntrySalts],
         memory: RankMemory,
     ) -> None:
-        self.index = index
-        self._engine = engine
+        super().__init__(engine, rank, index, layers, memory)
         self._tokens_per_entry = tokens_per_entry
-        self._layers = layers
-        self._slots = {layer: memory.caches.slots(layer) for layer in layers}
-        self._memory = memory
-        self._reporter = WrongBytesReporter(engine, rank, memory)
-        self._check_everything = engine.world.check == "full"
-
-    def _table(self, chunk: Chunk) -> BlockTable:
-        return chunk.state.tables[self.index]
-
-    def _wrong(self, chunk: Chunk) -> WrongContent:
-        return chunk.state.wrong
 
     def _expected(self, chunk: Chunk, first: int) -> Hashes:
         """What is kept of the tokens from ``first`` up to the chunk is made of this."""
@@ -166,18 +151,8 @@ class RingGroup:
     def _note_written(self, chunk: Chunk, first: int, end: int) -> None:
         """What a request wrote itself is right: tokens ``first`` to ``end``, and so the ring, if
         the group that is not complete then begins with them. Else it is as right as it was."""
-        table = self._table(chunk)
-        ids = table.ids[:1]
-        was_seen = table.seen[:, :1] == self._memory.versions[ids]
-        if first <= end // self._tokens_per_entry * self._tokens_per_entry:
-            was_seen[self.reader] = True
-        request_id, node = chunk.state.request_id, self._engine.name
-        self._memory.wrote(
-            ids,
-            self._engine.kernel.now_ns,
-            lambda: f"the {self.what} of {request_id} on {node}",
-        )
-        np.copyto(table.seen[:, :1], self._memory.versions[ids], where=was_seen)
+        is_right = first <= end // self._tokens_per_entry * self._tokens_per_entry
+        self._wrote(chunk, slice(1), slice(1) if is_right else slice(0))
 
     def settle(self, batch: Batch) -> None:
         """Nothing: a ring has room for all drafts beside the tokens of the group they go on from,

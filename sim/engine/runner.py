@@ -8,7 +8,7 @@ When the connector is called is decided by vLLM's own hook modules (sim/engine/h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
@@ -27,17 +27,17 @@ from vllm.v1.outputs import (
 )
 
 from sim.device import DeviceEvent, Gate, Stream
-from sim.engine.batch import Batch, BlockTable, Chunk, RequestState
+from sim.engine.batch import Batch, Chunk, RequestState
 from sim.engine.data_parallel import HostGroup
 from sim.engine.drafter import SKIPPED
 from sim.engine.forward import SyntheticModel
 from sim.engine.forward_context import ForwardContexts
 from sim.engine.forward_pass import DrafterPass, ForwardPass
 from sim.engine.hooks import ConnectorHooks
+from sim.engine.request_states import RequestStates
 from sim.engine.timing import StepTimes
 from sim.kernel import Kernel
 from sim.model.token_stream import TokenStream
-from sim.request_ids import leg_of
 
 GateOfPass = Callable[[int], Gate | None]
 DelayOfWrite = Callable[[str, Batch], int]
@@ -114,11 +114,7 @@ class ModelRunner:
         self._peers = peers
         self._delay_ns = delay_ns
         self._on_connector_output = on_connector_output
-        self._on_new_stream = on_new_stream
-        self._on_prompt = on_prompt
-        self._requests: dict[str, RequestState] = {}
-        self._prompt_tokens: dict[str, int] = {}
-        """Numbers of them, of preempted requests too."""
+        self._requests = RequestStates(vllm_config, on_new_stream, on_prompt)
         self._pending: _Pending | None = None
         self._passes = 0
         self.draft_token_ids: DraftTokenIds | None = None
@@ -130,9 +126,7 @@ class ModelRunner:
     def execute_model(self, scheduler_output: SchedulerOutput) -> ModelRunnerOutput | None:
         """First half of a step; None means that sample_tokens() has the output."""
         self.hooks.begin(scheduler_output)
-        self._remove_requests(scheduler_output)
-        self._add_requests(scheduler_output)
-        self._update_requests(scheduler_output)
+        self._requests.follow(scheduler_output)
         self._zero_new_blocks(scheduler_output)
         self._copy_blocks(scheduler_output)
         if scheduler_output.total_num_scheduled_tokens == 0:
@@ -181,70 +175,6 @@ class ModelRunner:
             self._run_drafter(batch, pending)
             self.hooks.finalize()
         return SampledLater(output, batch, done)
-
-    # ----------------------------------------------------- request bookkeeping
-
-    def _remove_requests(self, scheduler_output: SchedulerOutput) -> None:
-        ended = scheduler_output.finished_req_ids | (scheduler_output.preempted_req_ids or set())
-        for request_id in sorted(ended):
-            self._requests.pop(request_id, None)
-        for request_id in sorted(scheduler_output.finished_req_ids):
-            self._prompt_tokens.pop(request_id, None)
-
-    def _add_requests(self, scheduler_output: SchedulerOutput) -> None:
-        for new in scheduler_output.scheduled_new_reqs:
-            tokens = new.prefill_token_ids or new.prompt_token_ids
-            assert tokens is not None, f"{new.req_id} has no tokens"
-            self._prompt_tokens[new.req_id] = len(new.prompt_token_ids or tokens)
-            self._add_request(new.req_id, tokens, new.block_ids, new.num_computed_tokens)
-        # With the V1 runner, requests come back from preemption as ones that are known already.
-        cached = scheduler_output.scheduled_cached_reqs
-        for index, request_id in enumerate(cached.req_ids):
-            if request_id in cached.resumed_req_ids:
-                block_ids = cached.new_block_ids[index]
-                assert block_ids is not None, f"{request_id} resumes without blocks"
-                tokens = cached.all_token_ids[request_id]
-                num_computed = cached.num_computed_tokens[index]
-                self._add_request(request_id, tokens, block_ids, num_computed)
-
-    def _add_request(
-        self,
-        request_id: str,
-        tokens: Sequence[int],
-        block_ids: Sequence[Sequence[int]],
-        num_computed: int,
-    ) -> None:
-        stream, leg = TokenStream(tokens), leg_of(request_id)
-        self._on_new_stream(leg, stream)
-        prompt_tokens = self._prompt_tokens[request_id]
-        self._on_prompt(leg, prompt_tokens, stream.prefix_hash(prompt_tokens))
-        self._requests[request_id] = RequestState(
-            request_id=leg,
-            prompt_tokens=prompt_tokens,
-            tokens=stream,
-            tables=[BlockTable(ids) for ids in block_ids],
-            computed=num_computed,
-            surely_computed=num_computed,
-            drafts=[0] * self.vllm_config.num_speculative_tokens,
-        )
-
-    def _update_requests(self, scheduler_output: SchedulerOutput) -> None:
-        cached = scheduler_output.scheduled_cached_reqs
-        for request_id, num_computed, num_output, new_block_ids in zip(
-            cached.req_ids,
-            cached.num_computed_tokens,
-            cached.num_output_tokens,
-            cached.new_block_ids,
-            strict=True,
-        ):
-            if request_id in cached.resumed_req_ids:
-                continue
-            state = self._requests[request_id]
-            if num_computed < state.surely_computed:
-                state.roll_back(num_computed, num_output)
-                self._on_new_stream(state.request_id, state.tokens)
-            for table, block_ids in zip(state.tables, new_block_ids or (), strict=False):
-                table.extend(block_ids)
 
     def _zero_new_blocks(self, scheduler_output: SchedulerOutput) -> None:
         block_ids = scheduler_output.new_block_ids_to_zero

@@ -107,8 +107,8 @@ class Worker:
             self.engine.gate_of_pass,
             self.engine.peers_of_rank(self.rank),
             self._delay_ns,
-            partial(self.engine.connector_reported, self.rank),
-            self.engine.scheduled,
+            partial(self.engine.reports.connector_reported, self.rank),
+            self.engine.world.owners.scheduled,
             self.engine.world.hand_offs.scheduled,
         )
 

@@ -157,20 +157,8 @@ class UseAfterFree(Oracle):
     # ---------------------------------------------------------------- verdicts
 
     def _report_late(self, landed: LandedBlocks, blocks: NodeBlocks, late: Integers) -> None:
-        landing, place = landed.landing, landed.destination
-        block = int(late[0])
-        self.report(
-            f"transfer {landing.transfer_uid}, posted at {seconds(landing.posted_ns)}, wrote to "
-            f"{block_list(late.tolist())} of {place.node} rank {place.rank}, which did not stay "
-            f"with the request that it was posted for: block {block} is {blocks.state_of(block)}",
-            node=place.node,
-            request_id=blocks.owner_of(block),
-            kind="write-after-free",
-            rank=place.rank,
-            transfer=landing.transfer_uid,
-            posted_ns=landing.posted_ns,
-            block_ids=late.tolist(),
-        )
+        fate = "which did not stay with the request that it was posted for"
+        self._report_write(landed, blocks, late, "wrote to", fate)
 
     def _report_strayed(self, landed: LandedBlocks, blocks: NodeBlocks, stale: Pairs) -> None:
         """The one who writes was told of these blocks when they were another request's."""
@@ -183,20 +171,26 @@ class UseAfterFree(Oracle):
             strayed = np.unique(stale.destination[(former == number) & own[stale.source]])
             if not len(strayed):
                 continue
-            landing, place, block = landed.landing, landed.destination, int(strayed[0])
-            self.report(
-                f"transfer {landing.transfer_uid}, posted at {seconds(landing.posted_ns)}, wrote "
-                f"what {landed.source.node} has for {logical_id(request_id)} to "
-                f"{block_list(strayed.tolist())} of {place.node} rank {place.rank}, which "
-                f"{request_id} does not hold any more: block {block} is {blocks.state_of(block)}",
-                node=place.node,
-                request_id=blocks.owner_of(block),
-                kind="write-after-free",
-                rank=place.rank,
-                transfer=landing.transfer_uid,
-                posted_ns=landing.posted_ns,
-                block_ids=strayed.tolist(),
-            )
+            wrote = f"wrote what {landed.source.node} has for {logical_id(request_id)} to"
+            fate = f"which {request_id} does not hold any more"
+            self._report_write(landed, blocks, strayed, wrote, fate)
+
+    def _report_write(
+        self, landed: LandedBlocks, blocks: NodeBlocks, ids: Integers, wrote: str, fate: str
+    ) -> None:
+        landing, place, block = landed.landing, landed.destination, int(ids[0])
+        self.report(
+            f"transfer {landing.transfer_uid}, posted at {seconds(landing.posted_ns)}, {wrote} "
+            f"{block_list(ids.tolist())} of {place.node} rank {place.rank}, {fate}: "
+            f"block {block} is {blocks.state_of(block)}",
+            node=place.node,
+            request_id=blocks.owner_of(block),
+            kind="write-after-free",
+            rank=place.rank,
+            transfer=landing.transfer_uid,
+            posted_ns=landing.posted_ns,
+            block_ids=ids.tolist(),
+        )
 
     def _report_shared(self, suspicion: _Suspicion, changed: Integers) -> None:
         landing, place = suspicion.landed.landing, suspicion.landed.destination
