@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import msgspec
-from hits import Hit, HitProbe
 
 from sim.model.presets import get_preset
 from sim.outcome import Outcome
 from sim.run import run
 from sim.scenario import InlineRequest, InlineWorkload, Scenario, Topology, with_settings
 from sim.workload import Segment
+from tests.scenario.hits import Hit, HitProbe
 
 Settings = dict[str, str]
 Kind = tuple[str, str, str]

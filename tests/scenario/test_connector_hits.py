@@ -83,3 +83,15 @@ def test_a_load_that_fails_is_made_up_for_by_computing(name: str) -> None:
     result = result_of(scenario(SERVED[name], held(names(name, earlier=False), 2.0)))
     check(name, result)
     assert result.kinds >= SERVED[name].kinds
+
+
+@pytest.mark.parametrize("load", ["async", "sync"])
+@pytest.mark.parametrize(("name", "blocks"), [("llama", 60), ("kimi-linear-dspark", 120)])
+def test_after_evictions(name: str, blocks: int, load: str) -> None:
+    """Where blocks are scarce, less is found, by one group or by all, and the rest is read."""
+    settings = {"extra_config": f"{{load_mode: {load}}}"}
+    ample = result_of(scenario(SERVED[name], settings))
+    scarce = result_of(scenario(SERVED[name], {**settings, "num_blocks": str(blocks)}))
+    check(name, scarce)
+    assert sum(scarce.hits[request].local < hit.local for request, hit in ample.hits.items()) >= 10
+    assert all(hit.computed_from == hit.prompt - 1 for hit in scarce.hits.values())
