@@ -50,16 +50,24 @@ class Releaser:
             self._send(make_zmq_path("tcp", address.host, port), message, order)
 
     def _send(self, path: str, message: bytes, order: ReleaseOrder) -> None:
-        if path not in self._sockets:
-            socket = self._context.socket(zmq.DEALER)
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.connect(path)
-            self._sockets[path] = socket
         try:
-            self._sockets[path].send(message, zmq.NOBLOCK)
+            self._socket(path).send(message, zmq.NOBLOCK)
         except zmq.ZMQError as error:
             reason = str(error)
             self._log.warning("not-released", transfer=order.transfer_id, peer=path, reason=reason)
+
+    def _socket(self, path: str) -> zmq.Socket[bytes]:
+        """Raises zmq.ZMQError: there is no such address."""
+        if path not in self._sockets:
+            socket = self._context.socket(zmq.DEALER)
+            socket.setsockopt(zmq.LINGER, 0)
+            try:
+                socket.connect(path)
+            except zmq.ZMQError:
+                socket.close()
+                raise
+            self._sockets[path] = socket
+        return self._sockets[path]
 
     def close(self) -> None:
         for socket in self._sockets.values():

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from connector.core.errors import ConnectorError
+from connector.core.errors import PeerMismatch
 from connector.core.offer import Address, HoldId
 from connector.counters import Counters
 from connector.logs import log
@@ -102,15 +102,21 @@ class Renewer:
     # ---------------------------------------------------------------- internal
 
     def _renew(self, kept: _Kept, incarnation: str, now: float) -> None:
-        try:
-            peer = self._peer_of(kept.address)
-            is_connected = bool(kept.orders) and peer.connect(now, incarnation)
-        except ConnectorError:  # what the loads will fail for, and say
-            kept.orders.clear()
+        if kept.orders:
+            try:
+                self._send(kept, incarnation, now)
+            except PeerMismatch as error:  # its loads will fail for that
+                self._log.warning("not-renewed", peer=kept.address.host, reason=str(error))
+                kept.orders.clear()
+            except Exception as error:
+                self._log.warning("not-renewed", peer=kept.address.host, reason=repr(error))
+                kept.due_at = now + kept.interval_s
         if not kept.orders:
             del self._kept[kept.address, incarnation]
-            return
-        if not is_connected:
+
+    def _send(self, kept: _Kept, incarnation: str, now: float) -> None:
+        peer = self._peer_of(kept.address)
+        if not peer.connect(now, incarnation):
             self._connecting.append(peer)
             return
         peer.extend_leases(incarnation, list(kept.orders))

@@ -115,6 +115,20 @@ def test_holds_of_an_earlier_start_are_renewed_no_more(renewer: Renewer, peer: F
     assert len(renewer) == 1
 
 
+def test_an_error_costs_one_renewal_and_does_not_spin(renewer: Renewer, peer: FakePeer) -> None:
+    """The thread sleeps until the next one is due, and then tries again."""
+    renewer.keep(order(1), 0.0)
+
+    def connect(now: float, incarnation: str) -> bool:
+        raise OSError("no such address")
+
+    works, peer.connect = peer.connect, connect  # type: ignore[method-assign]
+    assert run(renewer, 10) == [0.5]
+    peer.connect = works  # type: ignore[method-assign]
+    assert run(renewer, 21, start=10) == [20.5]
+    assert peer.sent == [("now", [1])]
+
+
 def test_renewing_ends_after_renewal_timeout(renewer: Renewer, peer: FakePeer) -> None:
     """So a request that is never served does not hold a producer's memory for ever."""
     renewer.keep(order(1), 0.0)
