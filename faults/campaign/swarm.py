@@ -16,8 +16,11 @@ from msgspec import inspect
 from faults.fault import Fault, LastingFault, parameters
 from faults.kinds import KINDS
 from faults.schedule import encode
+from sim.engine.connectors import get_connector
 from sim.engine.options import EngineOptions
 from sim.kernel import Seed
+from sim.model.presets import get_preset
+from sim.model.speculation import Speculation
 from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
 
 DEFAULT_MODELS = ("llama", "deepseek-mla", "gemma-swa")
@@ -41,18 +44,20 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         UsageError: a setting that is not accepted.
     """
     rng = Seed(seed).stream("swarm")
+    model = rng.choice(options.models)
     scenario = Scenario(
         seed=seed,
         connector=options.connector,
-        model=rng.choice(options.models),
+        extra_config=_extra_config(rng, options.connector),
+        model=model,
         topology=Topology(*rng.choice(((1, 1), (1, 1), (1, 2), (2, 1)))),
-        engine=_engine(rng),
+        engine=_engine(rng, model),
         workload=_workload(rng),
         perturb=rng.random() < 0.5,
         quiet_phase_s=options.quiet_phase_s,
         max_virtual_s=300.0,
     )
-    scenario = with_settings(scenario, options.settings)
+    scenario = _with_countable_drafts(with_settings(scenario, options.settings))
     faults = draw_faults(rng, _span_s(scenario), content_is_verified=_verifies_content(scenario))
     return msgspec.structs.replace(scenario, faults=encode(faults))
 
@@ -115,7 +120,14 @@ def _draw_value(node: inspect.Type, rng: random.Random) -> Any:
     return None
 
 
-def _engine(rng: random.Random) -> EngineOptions:
+def _extra_config(rng: random.Random, connector: str) -> dict[str, str]:
+    """Connectors that can do both write in some runs, and read in most."""
+    if "read_mode" in get_connector(connector).extra_config and rng.random() < 0.25:
+        return {"read_mode": "false"}
+    return {}
+
+
+def _engine(rng: random.Random, model: str) -> EngineOptions:
     tp_size = rng.choice((1, 1, 1, 2))
     several = tp_size > 1 or rng.random() < 0.3
     return EngineOptions(
@@ -124,16 +136,39 @@ def _engine(rng: random.Random) -> EngineOptions:
         async_scheduling=rng.random() < 0.7,
         enable_prefix_caching=rng.random() < 0.7,
         kv_load_failure_policy=rng.choice(("fail", "recompute")),
+        max_num_batched_tokens=rng.choice((8_192, 8_192, 8_192, 256)),
+        speculation=_speculation(rng, model),
     )
 
 
+def _speculation(rng: random.Random, model: str) -> Speculation | None:
+    """Drafts in some runs of models that have a drafter."""
+    methods = sorted(get_preset(model).drafters)
+    if not methods or rng.random() < 0.7:
+        return None
+    drawn = {"method": rng.choice(methods), "num_speculative_tokens": rng.randint(1, 3)}
+    return msgspec.convert(drawn, Speculation)
+
+
+def _with_countable_drafts(scenario: Scenario) -> Scenario:
+    """What vLLM counts after it took back a pass with drafts, and the next is under way, is not
+    simulated (sim/DIVERGENCE.md), so failed loads fail their requests there."""
+    engine = scenario.engine
+    if not (engine.speculation and engine.async_scheduling):
+        return scenario
+    engine = msgspec.structs.replace(engine, kv_load_failure_policy="fail")
+    return msgspec.structs.replace(scenario, engine=engine)
+
+
 def _workload(rng: random.Random) -> UniformWorkload:
-    longest = rng.choice((200, 600, 1_500))
+    """Lengths from one token to several of the longest blocks, and hits of any length."""
+    longest = rng.choice((40, 200, 1_300, 1_300))
     return UniformWorkload(
         requests=rng.randint(3, 10),
-        prompt_tokens=(40, longest),
-        output_tokens=(2, rng.choice((4, 16))),
+        prompt_tokens=(1, longest),
+        output_tokens=(rng.choice((1, 2)), rng.choice((4, 16))),
         interval_ms=rng.choice((0.0, 20.0, 100.0)),
+        repeats=rng.choice((0.0, 0.5)),
     )
 
 

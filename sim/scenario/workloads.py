@@ -75,12 +75,14 @@ class GeneratedWorkload(
 class UniformWorkload(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="uniform"
 ):
-    """Requests at equal intervals that share nothing; bounds are inclusive."""
+    """Requests at equal intervals; bounds are inclusive."""
 
     requests: Tokens
     prompt_tokens: TokenRange
     output_tokens: TokenRange
     interval_ms: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 100.0
+    repeats: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    """Share of the requests that begin like an earlier one."""
 
     def __post_init__(self) -> None:
         """Refuse empty ranges."""
@@ -97,6 +99,7 @@ class UniformWorkload(
             prompt_tokens=self.prompt_tokens,
             output_tokens=self.output_tokens,
             interval_ns=round(self.interval_ms * MS),
+            repeats=self.repeats,
         )
 
 

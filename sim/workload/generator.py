@@ -28,6 +28,7 @@ from sim.workload.shape import (
     StratifiedPositions,
 )
 
+_EDGES: Final = 64
 SYSTEM_PROMPT: Final = Segment(content_id=0, n_tokens=512)
 MOONCAKE_PREFIX_SHARE: Final = 0.37
 MAX_PREFIX_SHARE: Final = 0.8
@@ -89,8 +90,12 @@ def uniform(
     prompt_tokens: tuple[int, int],
     output_tokens: tuple[int, int],
     interval_ns: int,
+    repeats: float = 0.0,
 ) -> list[RequestSpec]:
-    """``n`` requests ``interval_ns`` apart that share nothing; bounds are inclusive.
+    """``n`` requests ``interval_ns`` apart; bounds are inclusive.
+
+    The share ``repeats`` of them begins like an earlier one, up to a token that is drawn, or is
+    the same prompt again. The others share nothing.
 
     Raises WorkloadError.
     """
@@ -99,15 +104,39 @@ def uniform(
     check_range("output_tokens", output_tokens)
     if interval_ns < 0:
         raise WorkloadError(f"interval_ns is {interval_ns}, must be an integer, 0 or more")
-    return [
-        RequestSpec(
-            request_id=f"req-{index}",
-            arrival_ns=index * interval_ns,
-            prompt=(Segment(index, rng.randint(*prompt_tokens)),),
-            max_tokens=rng.randint(*output_tokens),
+    requests: list[RequestSpec] = []
+    for index in range(n):
+        prompt: tuple[Segment, ...] = (Segment(index, rng.randint(*prompt_tokens)),)
+        if repeats and requests and rng.random() < repeats:
+            prompt = _beginning_like(rng.choice(requests), prompt[0], rng)
+        requests.append(
+            RequestSpec(
+                request_id=f"req-{index}",
+                arrival_ns=index * interval_ns,
+                prompt=prompt,
+                max_tokens=rng.randint(*output_tokens),
+            )
         )
-        for index in range(n)
-    ]
+    return requests
+
+
+def _beginning_like(earlier: RequestSpec, own: Segment, rng: random.Random) -> tuple[Segment, ...]:
+    """A prompt as long as ``own`` that shares its first tokens with ``earlier``; one time in four
+    the prompt of ``earlier``."""
+    if rng.random() < 0.25:
+        return earlier.prompt
+    longest = min(earlier.prompt_tokens, own.n_tokens)
+    shared = rng.randint(1, longest)
+    if rng.random() < 0.5:  # where blocks begin and end, which are seldom shorter than this
+        shared = min(max(shared // _EDGES * _EDGES + rng.randint(-1, 1), 1), longest)
+    prompt = []
+    for segment in earlier.prompt:
+        if shared:
+            taken = min(shared, segment.n_tokens)
+            prompt.append(Segment(segment.content_id, taken))
+            shared -= taken
+    rest = own.n_tokens - sum(segment.n_tokens for segment in prompt)
+    return (*prompt, Segment(own.content_id, rest)) if rest else tuple(prompt)
 
 
 class _PromptMaker:
