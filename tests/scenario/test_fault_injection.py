@@ -77,19 +77,27 @@ def test_every_kind_strikes_and_its_run_replays(kind: str) -> None:
     assert again.result.outcome.event_hash == first.result.outcome.event_hash
 
 
-def test_a_request_goes_through_its_phases_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first to reach a peer shakes hands; both sides of each are followed to the end."""
-    entered: list[tuple[str, Phase | None]] = []
+@pytest.fixture
+def entered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Phase | None]]:
+    """What requests go through in the runs of a test."""
+    told: list[tuple[str, Phase | None]] = []
     original = Lifecycle.__init__
 
     def listening(self: Any, locate: Any, blocks: Any, machines: Any, on_entry: Any) -> None:
         def both(request: str, phase: Phase | None) -> None:
-            entered.append((request, phase))
+            told.append((request, phase))
             on_entry(request, phase)
 
         original(self, locate, blocks, machines, both)
 
     monkeypatch.setattr(Lifecycle, "__init__", listening)
+    return told
+
+
+def test_a_request_goes_through_its_phases_in_order(
+    entered: list[tuple[str, Phase | None]],
+) -> None:
+    """The first to reach a peer shakes hands; both sides of each are followed to the end."""
     faulted("abort:at_s=50")
     expected = [
         *("queued_at_p", "prefill", "handoff", "queued_at_d", "allocated"),
@@ -99,6 +107,20 @@ def test_a_request_goes_through_its_phases_in_order(monkeypatch: pytest.MonkeyPa
     assert [phase for request, phase in entered if request == "req-1"] == expected
     first = [phase for request, phase in entered if request == "req-0"]
     assert first == [*expected[:5], "handshake", *expected[5:]]
+
+
+def test_a_request_that_is_written_goes_through_its_phases_too(
+    entered: list[tuple[str, Phase | None]],
+) -> None:
+    """Both legs are sent at once, so nothing waits for a hand-off; the transfer is over before the
+    producer's leg ends, and its blocks go then."""
+    faulted("abort:at_s=50", scenario=with_settings(SMALL, {"extra_config.read_mode": "'false'"}))
+    phases = [phase for request, phase in entered if request == "req-1"]
+    assert phases == [
+        *("queued_at_p", "queued_at_d", "prefill", "allocated"),
+        *("read_posted", "read_in_flight", "read_done", "release", None, "decode", None),
+        "finished",
+    ]
 
 
 def test_a_phase_of_a_request_is_a_trigger() -> None:
