@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import Mo
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_connector import (
     MoRIIOConnectorScheduler,
 )
+from vllm.v1.kv_cache_interface import MambaSpec
 
 MORIIO = {
     "kv_connector": "MoRIIOConnector",
@@ -60,6 +62,18 @@ def test_speculation_by_other_means_than_dspark_is_refused() -> None:
     object.__setattr__(mtp, "method", "mtp")
     with pytest.raises(MoRIIOError, match="DSpark speculative decoding only, got method='mtp'"):
         moriio_scheduler("kimi-linear", scheduler, mtp)
+
+
+def test_groups_that_cannot_be_transferred_are_refused_without_their_names() -> None:
+    """What docs/requirements.md says of models that no preset is."""
+    _, scheduler, _ = plan_preset("kimi-linear")
+    states = [g for g in scheduler.kv_cache_groups if isinstance(g.kv_cache_spec, MambaSpec)]
+    states[-1].kv_cache_spec = replace(states[-1].kv_cache_spec, num_speculative_blocks=3)
+    with pytest.raises(MoRIIOError, match="transferable Mamba groups to use the same cache spec$"):
+        moriio_scheduler("kimi-linear", scheduler)
+    scheduler.kv_cache_groups = states[:1]
+    with pytest.raises(MoRIIOError, match="requires an attention group$"):
+        moriio_scheduler("kimi-linear", scheduler)
 
 
 @pytest.mark.parametrize(
