@@ -151,6 +151,7 @@ class ConsumerScheduler:
 
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
         """This step's orders; keeps vLLM from zeroing what its loads fill."""
+        self._show_states(scheduler_output)
         if self._orders.is_idle:
             return _IDLE
         orders, self._orders = self._orders, StepOrders()
@@ -159,7 +160,6 @@ class ConsumerScheduler:
             scheduler_output.new_block_ids_to_zero = without_destinations(
                 scheduler_output.new_block_ids_to_zero, filled
             )
-        self._show_states(scheduler_output)
         return orders
 
     def loaded_groups(self, request: Request) -> list[int]:
