@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import msgspec
 
-from faults.fault import CannotStrike, Count, Fault
+from faults.fault import CannotStrike, Count, Fault, parameters
 from faults.scene import Scene
 from sim.lifecycle import Phase
 from sim.model.presets import Geometry, get_preset
 
 
 class Disagreement(Fault, frozen=True, tag="disagreement"):
-    """One engine is configured unlike the others: another model, geometry, TP size or setting.
+    """One engine is configured unlike the others: another model, block size, TP size or setting.
 
     Another ``model`` has other layers, groups and page sizes, another ``geometry`` other page
-    sizes. ``extra_config`` is added to the settings of its connector. From the start, for good.
+    sizes, another ``block_size`` (tokens) the same content in other blocks. ``extra_config`` is
+    added to the settings of its connector. From the start, for good.
     """
 
     model: str | None = None
     geometry: Geometry | None = None
+    block_size: Count | None = None
     tp_size: Count | None = None
     extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
 
@@ -28,13 +31,15 @@ class Disagreement(Fault, frozen=True, tag="disagreement"):
     before_start: ClassVar[bool] = True
 
     def strike(self, scene: Scene) -> None:
-        if not (self.model or self.geometry or self.tp_size or self.extra_config):
+        if not any(getattr(self, name) for name in parameters(type(self))):
             raise CannotStrike("it says nothing to disagree about")
         engine = scene.any_engine()
         if self.model is not None:
             engine.preset = get_preset(self.model)
         if self.geometry is not None:
             engine.geometry = self.geometry
+        if self.block_size is not None:
+            engine.preset = replace(engine.preset, block_size=self.block_size)
         if self.tp_size is not None:
             executor = "multi-process" if self.tp_size > 1 else engine.options.executor
             engine.options = msgspec.structs.replace(

@@ -207,6 +207,15 @@ def test_engines_can_be_configured_unlike_each_other() -> None:
     assert started == ["p0", "d0"]
 
 
+def test_engines_that_differ_in_the_block_size_alone_do_not_share_a_byte() -> None:
+    """The same model, layers and contents; a connector that is fail-closed serves nothing of it."""
+    scenario = with_settings(SMALL, {"connector": "hybrid", "extra_config": "{}"})
+    result = faulted("disagreement:node=d0,block_size=32", scenario=scenario)
+    assert result.result.outcome.requests["error"] == SMALL.workload.requests
+    assert not {v.oracle for v in result.result.outcome.violations} - {"liveness"}
+    assert not [r for r in result.result.log.records if r.kind == "landed"]
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
