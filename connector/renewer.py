@@ -21,7 +21,7 @@ from connector.metadata import KeepOrder
 if TYPE_CHECKING:
     from connector.peer import Peer  # needs mori, this does not
 
-_RENEWALS_A_LEASE = 3  # so that two may be lost
+_RENEWALS_A_LEASE = 3  # so that one may be lost; a third after two that are comes as the lease ends
 _SHORTEST_INTERVAL_S = 0.01  # whatever lease a producer states
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from faults.running import run
 from faults.schedule import parse
@@ -92,3 +93,39 @@ def test_a_request_that_the_router_holds_for_too_long_fails() -> None:
     assert outcome.violations == []
     assert outcome.requests == {"total": 6, "length": 5, "error": 1, "unfinished": 0}
     assert ("late-d0", True) in seen.loads
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "message-dropped:at_s=1,count=1",
+        "message-delayed:at_s=1,count=2",
+        "message-duplicated:at_s=1,count=2",
+    ],
+)
+def test_a_renewal_that_goes_astray_costs_nothing(fault: str) -> None:
+    """One lost, or two late or doubled: the next comes in time."""
+    outcome, seen = outcome_of("busy-consumer", fault)
+    assert outcome.violations == []
+    assert outcome.requests == {"total": 6, "length": 6, "unfinished": 0}
+    assert seen.tokens_of_step["d0"] == 1
+
+
+@pytest.mark.soak
+def test_two_ranks_renew_through_vllms_aggregator() -> None:
+    """Each rank reports; the scheduler takes what they report together."""
+    outcome, seen = outcome_of(
+        "busy-consumer",
+        settings={"engine": "{tp_size: 2, executor: multi-process, max_num_seqs: 1}"},
+    )
+    assert outcome.violations == []
+    assert outcome.requests == {"total": 6, "length": 6, "unfinished": 0}
+    assert all(not failed for _, failed in seen.loads)
+
+
+def test_a_consumer_that_stands_still_fails_what_it_did_not_renew() -> None:
+    """Stopped for longer than the lease, it finds the blocks gone, and uses none of them."""
+    outcome, seen = outcome_of("busy-consumer", "pause:node=d0,at_s=1,for_s=5")
+    assert outcome.violations == []
+    assert ("waits-d0", True) in seen.loads
+    assert seen.freed_s["waits-p0"] < 5
