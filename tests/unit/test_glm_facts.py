@@ -66,14 +66,16 @@ def test_speculation_by_other_means_than_dspark_is_refused() -> None:
 
 def test_groups_that_cannot_be_transferred_are_refused_without_their_names() -> None:
     """What docs/requirements.md says of models that no preset is."""
-    _, scheduler, _ = plan_preset("kimi-linear")
-    states = [g for g in scheduler.kv_cache_groups if isinstance(g.kv_cache_spec, MambaSpec)]
-    states[-1].kv_cache_spec = replace(states[-1].kv_cache_spec, num_speculative_blocks=3)
-    with pytest.raises(MoRIIOError, match="transferable Mamba groups to use the same cache spec$"):
-        moriio_scheduler("kimi-linear", scheduler)
-    scheduler.kv_cache_groups = states[:1]
-    with pytest.raises(MoRIIOError, match="requires an attention group$"):
-        moriio_scheduler("kimi-linear", scheduler)
+    for is_alike, message in ((True, "an attention group"), (False, "to use the same cache spec")):
+        _, scheduler, _ = plan_preset("kimi-linear")
+        states = [g for g in scheduler.kv_cache_groups if isinstance(g.kv_cache_spec, MambaSpec)]
+        if is_alike:
+            scheduler.kv_cache_groups = states
+        else:
+            other = replace(states[-1].kv_cache_spec, num_speculative_blocks=3)
+            states[-1].kv_cache_spec = other
+        with pytest.raises(MoRIIOError, match=rf"{message}$"):
+            moriio_scheduler("kimi-linear", scheduler)
 
 
 @pytest.mark.parametrize(
