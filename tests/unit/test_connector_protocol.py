@@ -51,20 +51,12 @@ def test_two_ranks_free_the_blocks_together_and_once() -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "limits",
-    [
-        Limits(ranks=2, renewing_ranks=1),
-        Limits(ranks=2, crashes=False, second_request=False),
-    ],
-    ids=["crashes-and-a-second-request", "both-renew"],
-)
-def test_two_ranks_keep_the_invariants(limits: Limits) -> None:
+def test_two_ranks_with_crashes_and_a_second_request_keep_the_invariants() -> None:
     """Whatever one rank has done, the other reads and holds as safely as alone."""
-    assert explore(limits)[0] > 100_000
+    worlds, _ = explore(Limits(ranks=2, renewing_ranks=1))
+    assert worlds > 400_000
 
 
-@pytest.mark.requirement("S3", "S7")
 def test_without_confirmation_a_foreign_byte_can_be_used() -> None:
     """What is lost with an upstream peer: the search finds the use after the hold has expired."""
     with pytest.raises(Broken, match="no longer held"):
