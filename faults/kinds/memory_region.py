@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from faults.fault import CannotStrike, Fault
+from faults.fault import CannotStrike, Heal, LastingFault
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import RegistrationItem, SessionItem
@@ -35,8 +35,11 @@ class NoSession(ItemFault, frozen=True, tag="no-session"):
         return Drop()
 
 
-class RegionInvalid(Fault, frozen=True, tag="region-invalid"):
-    """The memory regions of an engine are gone: what uses them fails with a protection error."""
+class RegionInvalid(LastingFault, frozen=True, tag="region-invalid"):
+    """An engine's memory regions are not valid; what uses them fails with a protection error.
+
+    Those that it registers afterwards are.
+    """
 
     possible: ClassVar[tuple[Phase, ...]] = (
         "allocated",
@@ -48,13 +51,24 @@ class RegionInvalid(Fault, frozen=True, tag="region-invalid"):
         "decode",
     )
 
-    def strike(self, scene: Scene) -> None:
+    def strike(self, scene: Scene) -> Heal:
         engine = scene.engine()
-        devices = [
-            device
+        regions = [
+            region
             for device in scene.world.fabric.devices
             if device.process.owner == engine.name and device.alive
+            for region in device.regions
         ]
-        if not sum(device.forget_regions() for device in devices):
+        if not regions:
             raise CannotStrike(f"{engine.name} has registered no memory")
         scene.hit(scene.lifecycle.requests_on(engine.name), node=engine.name)
+        overlaps = scene.overlaps
+        for region in regions:
+            overlaps.begin(("region", region))
+            region.is_suspended = True
+
+        def heal() -> None:
+            for region in regions:
+                region.is_suspended = not overlaps.end(("region", region))
+
+        return heal

@@ -69,12 +69,10 @@ class Device:
         region = self._regions.get(key)
         return region if region is not None and region.valid else None
 
-    def forget_regions(self) -> int:
-        """Make every registered region invalid; returns how many were not before."""
-        valid = [region for region in self._regions.values() if region.valid]
-        for region in valid:
-            region.invalidate()
-        return len(valid)
+    @property
+    def regions(self) -> list[MemoryRegion]:
+        """What is registered now."""
+        return [region for region in self._regions.values() if region.is_registered]
 
     def create_queue_pair(self, depth: int, timers: Timers | None = None) -> QueuePair:
         """A queue pair in state RESET, with the profile's timers unless others are given."""

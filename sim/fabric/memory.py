@@ -38,10 +38,22 @@ ALL_ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Acc
 class MemoryRegion:
     """``size`` bytes at ``address``, known to NICs by ``key`` until ``invalidate``.
 
-    ``owner`` is the key of the engine that registered it, ``node`` its machine.
+    ``owner`` is the key of the engine that registered it, ``node`` its machine. NICs refuse it while
+    it ``is_suspended``.
     """
 
-    __slots__ = ("access", "address", "keep_alive", "key", "node", "owner", "size", "valid", "view")
+    __slots__ = (
+        "access",
+        "address",
+        "is_registered",
+        "is_suspended",
+        "keep_alive",
+        "key",
+        "node",
+        "owner",
+        "size",
+        "view",
+    )
 
     def __init__(
         self, address: int, size: int, *, key: int, owner: str, node: str, keep_alive: Any = None
@@ -53,16 +65,22 @@ class MemoryRegion:
         self.node = node
         self.keep_alive = keep_alive
         self.access = ALL_ACCESS
-        self.valid = True
+        self.is_registered = True
+        self.is_suspended = False
         self.view: Bytes = _view(address, size)
 
+    @property
+    def valid(self) -> bool:
+        """Whether NICs may use it now."""
+        return self.is_registered and not self.is_suspended
+
     def allows(self, access: Access) -> bool:
-        """Whether the region still exists and was registered for ``access``."""
+        """Whether the region is valid and was registered for ``access``."""
         return self.valid and access in self.access
 
     def invalidate(self) -> None:
         """Deregister: every later use by a NIC is a protection error."""
-        self.valid = False
+        self.is_registered = False
 
 
 def _view(address: int, size: int) -> Bytes:

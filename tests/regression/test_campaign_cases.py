@@ -1,0 +1,31 @@
+"""What campaigns found to be wrong here, as small as it could be made."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from faults.running import run
+from faults.schedule import parse
+from sim.scenario import Scenario, UniformWorkload, with_settings
+
+APART = UniformWorkload(
+    requests=4, prompt_tokens=(40, 40), output_tokens=(2, 2), interval_ms=100, repeats=0.0
+)
+
+
+@pytest.mark.parametrize(
+    ("node", "failed"), [("p0", ["req-1", "req-2", "req-3"]), ("d0", ["req-1"])]
+)
+def test_memory_that_was_invalid_is_valid_in_the_quiet_phase(node: str, failed: list[str]) -> None:
+    """A producer cannot know that its memory is refused, so whatever reads from it fails until that
+    is over. A consumer registers its memory again after the first failure."""
+    scenario = with_settings(
+        Scenario(model="llama", workload=APART, quiet_phase_s=5.0), {"connector": "hybrid"}
+    )
+    fault = msgspec.to_builtins(parse(f"region-invalid:node={node},phase=read_posted,nth=2"))
+    result = run(msgspec.structs.replace(scenario, faults=(fault,))).result
+    ended = [r.fields for r in result.log.records if r.kind == "request-ended"]
+    assert [f["request"] for f in ended if f["outcome"] == "error"] == failed
+    assert (ended[-1]["request"], ended[-1]["outcome"]) == ("epilogue", "length")
+    assert result.outcome.violations == []
