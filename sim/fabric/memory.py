@@ -38,8 +38,8 @@ ALL_ACCESS = Access.LOCAL_WRITE | Access.REMOTE_WRITE | Access.REMOTE_READ | Acc
 class MemoryRegion:
     """``size`` bytes at ``address``, known to NICs by ``key`` until ``invalidate``.
 
-    ``owner`` is the key of the engine that registered it, ``node`` its machine. NICs refuse it while
-    it ``is_suspended``.
+    ``owner`` is the key of the engine that registered it, ``node`` its machine. NICs refuse it
+    while it ``is_suspended``.
     """
 
     __slots__ = (
