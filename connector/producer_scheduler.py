@@ -57,6 +57,7 @@ class ProducerScheduler:
         self._counters = counters
         self._num_holds = 0
         self._expected: dict[str, ExpectedHold] = {}
+        self._running: dict[str, Request] = {}
         self._leases: dict[str, _Lease] = {}
         self._orders = self._new_orders()
         self._idle = self._new_orders()  # shared by all idle steps
@@ -97,6 +98,7 @@ class ProducerScheduler:
         self._num_holds += 1
         expected = ExpectedHold(request.request_id, transfer_id, self._num_holds)
         self._expected[request.request_id] = expected
+        self._running[request.request_id] = request
         self._orders.expected.append(expected)
 
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
@@ -106,7 +108,8 @@ class ProducerScheduler:
             if lease.state is LeaseState.HOLDING and now >= lease.deadline:
                 self._advance(lease, LeaseEvent.EXPIRED, now)
         settles = any(
-            request_id in self._expected for request_id in scheduler_output.num_scheduled_tokens
+            self._may_end(request_id, num_tokens)
+            for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items()
         )
         if not settles and self._orders.is_idle:
             return self._idle
@@ -124,6 +127,7 @@ class ProducerScheduler:
             blocks: one list for each transferred group, in transfer order.
         """
         expected = self._expected.pop(request.request_id, None)
+        self._running.pop(request.request_id, None)
         if expected is None:
             return False, None
         payload = encode(self._groups, blocks)
@@ -161,6 +165,16 @@ class ProducerScheduler:
         self._counters.set("held_leases", len(self._leases))
 
     # ---------------------------------------------------------------- internal
+
+    def _may_end(self, request_id: str, num_scheduled: int) -> bool:
+        """Whether a step samples a token of a request that will be handed over.
+
+        Earlier chunks of a prompt are done on the device before its last one is.
+        """
+        request = self._running.get(request_id)
+        if request is None:
+            return False
+        return bool(request.num_computed_tokens + num_scheduled >= request.num_prompt_tokens)
 
     def _new_orders(self) -> StepOrders:
         return StepOrders(incarnation=self.incarnation)

@@ -14,7 +14,7 @@ from sim.device import Stream
 from sim.kernel.frames import is_guest, module_of, original_name
 from sim.model.presets import PRESETS
 from sim.run import run
-from sim.scenario import Scenario, with_settings
+from sim.scenario import InlineRequest, InlineWorkload, Scenario, with_settings
 
 Waits = Counter[tuple[str, str]]
 """By engine and by the method of the connector that waits."""
@@ -81,6 +81,19 @@ def test_only_a_producer_that_writes_after_sampling_waits(
     outcome = serve(model, "hybrid", settings)
     assert set(waits) == {("p0", "wait_for_save")}
     assert waits["p0", "wait_for_save"] <= outcome.engine_steps
+
+
+@pytest.mark.requirement("R19")
+def test_a_prompt_in_chunks_is_waited_for_once(waits: Waits) -> None:
+    """With its last chunk: what earlier ones write is done on the device by then."""
+    prompts = tuple(InlineRequest(f"r{i}", ((i, 3000),), 4, 10.0 * i) for i in range(2))
+    scenario = with_settings(
+        Scenario(model="qwen-hybrid", connector="hybrid", workload=InlineWorkload(prompts)),
+        {"max_num_batched_tokens": "1024"},
+    )
+    assert run(scenario).outcome.passed
+    # Every run asks two short prompts of its own, one at its beginning and one at its end.
+    assert waits == {("p0", "wait_for_save"): len(prompts) + 2}
 
 
 @pytest.mark.requirement("R14")
