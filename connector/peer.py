@@ -217,6 +217,18 @@ class Peer:
                 self._pause(began, str(error))
                 raise
         self.trouble = ""
+        return not self._renew_if_broken()
+
+    def _renew_if_broken(self) -> bool:
+        """Give up an endpoint that the library knows to be broken since it was last read through.
+
+        A new one is tried whatever the library says, so this is asked once for each.
+        """
+        endpoint = self.endpoint
+        assert endpoint is not None
+        if not endpoint.transport.has_read or all(s.alive() for s in self._sessions.values()):
+            return False
+        self._endpoints.retire(endpoint, peer=self.name, reason="its queue pairs have failed")
         return True
 
     def _pause(self, began: float, trouble: str) -> None:

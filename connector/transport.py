@@ -58,6 +58,8 @@ class Transport:
         self._engine = IOEngine(
             f"{name}:{uuid.uuid4().hex}", IOEngineConfig(host_ip, get_open_port())
         )
+        self.has_read = False
+        """Whether anything was read through it."""
         self._backend = BackendType.XGMI if settings.backend == "xgmi" else BackendType.RDMA
         if self._backend == BackendType.XGMI:
             self._engine.create_backend(BackendType.XGMI, XgmiBackendConfig())
@@ -113,6 +115,7 @@ class Transport:
         self, session: Any, ours: Sequence[int], theirs: Sequence[int], sizes: Sequence[int]
     ) -> Any:
         """Post reads; returns the status that stands for all of them."""
+        self.has_read = True
         uid = self._engine.allocate_transfer_uid()
         return session.batch_read(list(ours), list(theirs), list(sizes), uid)
 

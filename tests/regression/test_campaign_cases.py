@@ -29,3 +29,16 @@ def test_memory_that_was_invalid_is_valid_in_the_quiet_phase(node: str, failed: 
     assert [f["request"] for f in ended if f["outcome"] == "error"] == failed
     assert (ended[-1]["request"], ended[-1]["outcome"]) == ("epilogue", "length")
     assert result.outcome.violations == []
+
+
+def test_queue_pairs_that_failed_while_nothing_was_read_cost_no_request() -> None:
+    """The driver has told the library of it, which the connector asks before it posts."""
+    scenario = with_settings(
+        Scenario(model="llama", workload=APART, quiet_phase_s=5.0), {"connector": "hybrid"}
+    )
+    fault = msgspec.to_builtins(parse("queue-pair-error:event=QP_FATAL,at_s=0.25"))
+    result = run(msgspec.structs.replace(scenario, faults=(fault,))).result
+    kinds = [record.kind for record in result.log.records]
+    assert "queue-pair-error" in kinds
+    assert result.outcome.requests["length"] == 4
+    assert result.outcome.violations == []

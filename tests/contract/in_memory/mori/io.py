@@ -63,6 +63,9 @@ class Session:
     def __init__(self, ours: MemoryDesc, theirs: MemoryDesc) -> None:
         self._ours, self._theirs = ours, theirs
 
+    def alive(self) -> bool:
+        return True
+
     def batch_read(self, ours: list[int], theirs: list[int], sizes: list[int], _uid: int) -> Status:
         for to, source, size in zip(ours, theirs, sizes, strict=True):
             assert 0 <= to <= self._ours.size - size
