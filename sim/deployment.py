@@ -128,5 +128,6 @@ class Deployment:
             "handshake_port": _HANDSHAKE_PORT + offset,
             "notify_port": _NOTIFY_PORT + offset,
         }
-        kind = get_connector(self._scenario.connector)
+        of_producers, of_consumers = self._scenario.producer_connector, self._scenario.connector
+        kind = get_connector(of_producers if role == "kv_producer" else of_consumers)
         return ConnectorSetup(kind, role, {**addresses, **self._scenario.extra_config})

@@ -115,6 +115,7 @@ def rehearse(scenario: Scenario, watch: Watch | None = None) -> None:
         scenario.model,
         scenario.geometry,
         scenario.connector,
+        scenario.producer_connector,
         scenario.overlay,
         scenario.topology.colocated,
         scenario.engine.executor,

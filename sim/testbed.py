@@ -71,7 +71,7 @@ class TestBed:
             self.requests,
             scenario.router,
             in_pairs=bool(self.producers)
-            and get_connector(scenario.connector).writes(scenario.extra_config),
+            and get_connector(scenario.producer_connector).writes(scenario.extra_config),
         )
         self.findings = Findings(self.kernel)
         self.blocks = BlockHistory(self.kernel, self.world.memory_map.locate)

@@ -52,7 +52,7 @@ def what_runs(scenario: Scenario) -> str:
     engines = (
         "1 colocated engine"
         if topology.colocated
-        else f"{topology.producers}P{topology.consumers}D with {scenario.connector}"
+        else f"{topology.producers}P{topology.consumers}D with {_connectors(scenario)}"
     )
     more = "".join(f", {what}" for what in _unusual(scenario))
     return (
@@ -61,10 +61,19 @@ def what_runs(scenario: Scenario) -> str:
     )
 
 
+def _connectors(scenario: Scenario) -> str:
+    of_producers, of_consumers = scenario.producer_connector, scenario.connector
+    if of_producers == of_consumers:
+        return of_consumers
+    return f"{of_producers} on producers and {of_consumers} on consumers"
+
+
 def _unusual(scenario: Scenario) -> Iterator[str]:
     """What is not as it is by default and changes what code runs."""
     topology, engine = scenario.topology, scenario.engine
-    if not topology.colocated and get_connector(scenario.connector).writes(scenario.extra_config):
+    if not topology.colocated and get_connector(scenario.producer_connector).writes(
+        scenario.extra_config
+    ):
         yield "WRITE mode"
     if engine.model_runner != "v2":
         yield f"model runner {engine.model_runner.upper()}"

@@ -7,6 +7,7 @@ that differs from run to run.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -22,6 +23,12 @@ _MAX_LENGTH = 2_000
 _RECORDED = (f"{GUEST_ROOT}.", "vllm.v1.")
 
 
+def _is_of_a_connector(logger: str) -> bool:
+    """Whether a logger below vLLM's has a name that no module has: out-of-tree code takes one,
+    because vLLM configures no other."""
+    return logger.startswith("vllm.") and logger not in sys.modules
+
+
 class GuestLog(logging.Handler):
     """A logging handler that appends to the event log in the name of the running task."""
 
@@ -30,7 +37,7 @@ class GuestLog(logging.Handler):
         self._kernel = kernel
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not record.name.startswith(_RECORDED):
+        if not record.name.startswith(_RECORDED) and not _is_of_a_connector(record.name):
             return
         text = plain(record.getMessage())
         error = record.exc_info[1] if record.exc_info else None

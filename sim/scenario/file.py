@@ -71,6 +71,8 @@ def _decode(document: Any, *, source: str) -> Scenario:
         raise UsageError(f"{source}: {message}") from error
     _check_name(source, "model", lambda: get_preset(scenario.model).sizes(scenario.geometry))
     _check_name(source, "connector", lambda: get_connector(scenario.connector))
+    key = "topology.producer_connector"
+    _check_name(source, key, lambda: get_connector(scenario.producer_connector))
     return scenario
 
 

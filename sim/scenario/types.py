@@ -29,11 +29,14 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether every instance has a machine of its own, or all share one."""
     consumer_data_parallel_size: Count | None = None
     """Data-parallel ranks of consumers, if not as many as ``engine.data_parallel_size``."""
+    producer_connector: str | None = None
+    """Of producers, if not the same as the consumers' ``connector``: a mixed fleet."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that would be ignored."""
         consumers = (self.consumers, self.consumer_data_parallel_size)
-        if self.colocated and (self.producers, *consumers) != (1, 1, None):
+        others = (self.producers, *consumers, self.producer_connector)
+        if self.colocated and others != (1, 1, None, None):
             raise ValueError("colocated means a single engine: leave producers and consumers out")
 
 
@@ -67,6 +70,11 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     quiet_phase_s: Seconds = 180.0
     """Undisturbed time at the end, within which whatever is still open has to end."""
     max_virtual_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 7200.0
+
+    @property
+    def producer_connector(self) -> str:
+        """As ``connector``, of the producers."""
+        return self.topology.producer_connector or self.connector
 
     @property
     def consumer_data_parallel_size(self) -> int:

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from mixed_pairs import PAIRS, know_pairs
 from variants import has_rings, shared, together, windows
 
 from connector.core.offer import EXTENSION_KEY
@@ -21,13 +20,12 @@ from sim.workload import Segment
 MODELS = [name for name, preset in PRESETS.items() if not has_rings(preset)]
 DRAFTERS = {"deepseek-mla": "mtp", "kimi-linear": "dspark"}
 """What upstream accepts beside the model's layers."""
-SAME_CONSUMER = {"HybridReadsFromUpstream": "hybrid", "UpstreamReadsFromHybrid": "moriio"}
-"""For each pair, the connector with the same consumer and the other producer."""
+PRODUCER_OF = {"hybrid": "moriio", "moriio": "hybrid"}
+"""For each consumer, the producer of the other kind."""
 
 
-@pytest.fixture(autouse=True)
-def _known(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_pairs(monkeypatch)
+def mixed(consumer: str) -> dict[str, str]:
+    return {"connector": consumer, "topology.producer_connector": PRODUCER_OF[consumer]}
 
 
 def apart(preset: ModelPreset) -> InlineWorkload:
@@ -49,13 +47,13 @@ def check(model: str, workload: Workload, settings: dict[str, str]) -> None:
 
 
 @pytest.mark.requirement("R6", "S7")
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("consumer", PRODUCER_OF)
 @pytest.mark.parametrize("model", MODELS)
-def test_either_side_may_be_upstreams(model: str, pair: str) -> None:
+def test_either_side_may_be_upstreams(model: str, consumer: str) -> None:
     """Outputs equal the definition, and everything is released. What upstream's producer no longer
     has at a window's edge is computed again."""
     preset = PRESETS[model]
-    settings = {"connector": pair, "kv_load_failure_policy": "recompute"}
+    settings = {**mixed(consumer), "kv_load_failure_policy": "recompute"}
     for workload in (shared(preset), together(preset), apart(preset)):
         check(model, workload, settings)
 
@@ -63,26 +61,26 @@ def test_either_side_may_be_upstreams(model: str, pair: str) -> None:
 @pytest.mark.parametrize("model", [name for name in MODELS if not windows(PRESETS[name])])
 def test_a_consumer_may_wait_in_its_step_for_an_upstream_producer(model: str) -> None:
     """As upstream's own does."""
-    settings = {"connector": PAIRS[0], "extra_config": "{load_mode: sync}"}
+    settings = {**mixed("hybrid"), "extra_config": "{load_mode: sync}"}
     check(model, shared(PRESETS[model]), settings)
 
 
 @pytest.mark.requirement("R6", "S7")
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("consumer", PRODUCER_OF)
 @pytest.mark.parametrize("model", ["llama", "deepseek-mla", "kimi-linear"])
-def test_ranks_are_paired_as_upstream_pairs_them(model: str, pair: str) -> None:
+def test_ranks_are_paired_as_upstream_pairs_them(model: str, consumer: str) -> None:
     """With two ranks on each side."""
-    settings = {"connector": pair, "tp_size": "2", "executor": "multi-process"}
+    settings = {**mixed(consumer), "tp_size": "2", "executor": "multi-process"}
     check(model, shared(PRESETS[model]), settings)
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("consumer", PRODUCER_OF)
 @pytest.mark.parametrize("model", DRAFTERS)
-def test_either_side_may_be_upstreams_while_both_draft(model: str, pair: str) -> None:
+def test_either_side_may_be_upstreams_while_both_draft(model: str, consumer: str) -> None:
     """With the drafters that upstream accepts. They take no time, because upstream's producer does
     not wait for its own, which is one of the findings."""
     drafting = {"speculation.method": DRAFTERS[model], "draft_us": "0"}
-    check(model, shared(PRESETS[model]), {"connector": pair, **drafting})
+    check(model, shared(PRESETS[model]), {**mixed(consumer), **drafting})
 
 
 # -------------------------------------------------------------- what goes over the wire
@@ -102,9 +100,9 @@ class HandOffs:
             self.by_request[item.request_id] = dict(item.params)
 
 
-def handed_over(scenario: Scenario, connector: str) -> dict[str, dict[str, Any]]:
+def handed_over(scenario: Scenario, settings: dict[str, str]) -> dict[str, dict[str, Any]]:
     hand_offs = HandOffs()
-    run(with_settings(scenario, {"connector": connector}), prepare=hand_offs)
+    run(with_settings(scenario, settings), prepare=hand_offs)
     return hand_offs.by_request
 
 
@@ -118,7 +116,7 @@ def without_dropped_tokens(workload: InlineWorkload, preset: ModelPreset) -> Inl
     return InlineWorkload(tuple(kept))
 
 
-@pytest.mark.parametrize("pair", PAIRS)
+@pytest.mark.parametrize("consumer", PRODUCER_OF)
 @pytest.mark.parametrize(
     ("model", "settings"),
     [
@@ -128,22 +126,23 @@ def without_dropped_tokens(workload: InlineWorkload, preset: ModelPreset) -> Inl
     ids=str,
 )
 def test_producers_of_both_kinds_return_the_same_bytes(
-    model: str, settings: dict[str, str], pair: str
+    model: str, settings: dict[str, str], consumer: str
 ) -> None:
     """Whatever consumer there is, all that the one returns is what the other does, byte for byte,
     but for the one key that ours adds."""
     workload = without_dropped_tokens(apart(PRESETS[model]), PRESETS[model])
     scenario = Scenario(model=model, workload=workload)
     scenario = with_settings(scenario, settings | {"draft_us": "0"})
-    mixed, pure = handed_over(scenario, pair), handed_over(scenario, SAME_CONSUMER[pair])
-    assert set(mixed) == set(pure) == {request.request_id for request in workload.requests}
+    fleet = handed_over(scenario, mixed(consumer))
+    pure = handed_over(scenario, {"connector": consumer})
+    assert set(fleet) == set(pure) == {request.request_id for request in workload.requests}
     encode = msgspec.msgpack.Encoder(order="sorted").encode
-    for request in mixed:
-        extensions = [found[request].pop(EXTENSION_KEY, None) for found in (mixed, pure)]
+    for request in fleet:
+        extensions = [found[request].pop(EXTENSION_KEY, None) for found in (fleet, pure)]
         assert extensions.count(None) == 1, "one of the two producers is ours"
-        blocks = [encode(found[request]["remote_block_ids"]) for found in (mixed, pure)]
+        blocks = [encode(found[request]["remote_block_ids"]) for found in (fleet, pure)]
         assert blocks[0] == blocks[1]
-        assert encode(mixed[request]) == encode(pure[request])
+        assert encode(fleet[request]) == encode(pure[request])
 
 
 def test_a_block_of_a_dropped_token_alone_is_null() -> None:
@@ -153,7 +152,8 @@ def test_a_block_of_a_dropped_token_alone_is_null() -> None:
     request = InlineRequest("edge", (Segment(1, 2 * block + 1),), 3)
     scenario = Scenario(model="gemma-swa", workload=InlineWorkload((request,)))
     ours, theirs = (
-        handed_over(scenario, name)["edge"]["remote_block_ids"] for name in ("hybrid", "moriio")
+        handed_over(scenario, {"connector": name})["edge"]["remote_block_ids"]
+        for name in ("hybrid", "moriio")
     )
     assert [len(ids) for ids in ours] == [len(ids) for ids in theirs] == [3] * len(ours)
     assert all(ids[-1] == 0 and 0 not in ids[:-1] for ids in ours)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from mixed_pairs import HYBRID_READS_FROM_UPSTREAM, know_pairs
 from variants import has_rings
 
 from sim.model.presets import PRESETS
@@ -101,7 +100,7 @@ OF_OUR_PRODUCER = (
 )
 
 
-def cases_of(model: str, connector: str) -> list[Case]:
+def cases_of(model: str, producer: str) -> list[Case]:
     """All that can be malformed for a model and a producer.
 
     With an upstream producer only what still names it: an idle one never lets go of blocks that
@@ -109,10 +108,10 @@ def cases_of(model: str, connector: str) -> list[Case]:
     """
     preset = PRESETS[model]
     return [
-        *(case for case in OF_EVERY_MODEL if case.is_named or connector == "hybrid"),
+        *(case for case in OF_EVERY_MODEL if case.is_named or producer == "hybrid"),
         *(OF_SEVERAL_GROUPS if preset.is_hybrid else ()),
         *(OF_RINGS if has_rings(preset) else ()),
-        *(OF_OUR_PRODUCER if connector == "hybrid" else ()),
+        *(OF_OUR_PRODUCER if producer == "hybrid" else ()),
     ]
 
 
@@ -196,12 +195,7 @@ def events() -> Iterator[Events]:
     logger.removeHandler(handler)
 
 
-@pytest.fixture(autouse=True)
-def _pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    know_pairs(monkeypatch)
-
-
-def serve(model: str, connector: str, policy: str, cases: list[Case], tokens: int) -> Any:
+def serve(model: str, producer: str, policy: str, cases: list[Case], tokens: int) -> Any:
     """The outcome, and what the probe saw."""
     block = PRESETS[model].tokens_per_block()
     workload = UniformWorkload(
@@ -213,7 +207,8 @@ def serve(model: str, connector: str, policy: str, cases: list[Case], tokens: in
     scenario = with_settings(
         Scenario(model=model, workload=workload),
         {
-            "connector": connector,
+            "connector": "hybrid",
+            "topology.producer_connector": producer,
             "kv_load_failure_policy": policy,
             "extra_config": f"{{defer_timeout: {HOLD_S}, transfer_timeout: 4}}",
             "quiet_phase_s": "30",
@@ -226,23 +221,23 @@ def serve(model: str, connector: str, policy: str, cases: list[Case], tokens: in
 @pytest.mark.requirement("R10", "R16", "R17")
 @pytest.mark.parametrize("policy", ["fail", "recompute"])
 @pytest.mark.parametrize(
-    ("model", "connector"),
+    ("model", "producer"),
     [
         ("llama", "hybrid"),
-        ("llama", HYBRID_READS_FROM_UPSTREAM),
+        ("llama", "moriio"),
         ("kimi-linear", "hybrid"),
-        ("kimi-linear", HYBRID_READS_FROM_UPSTREAM),
+        ("kimi-linear", "moriio"),
         ("glm-flash", "hybrid"),
     ],
 )
 def test_a_malformed_payload_costs_its_request_at_most(
-    model: str, connector: str, policy: str, events: Events
+    model: str, producer: str, policy: str, events: Events
 ) -> None:
     """It is refused, the log names group and side or the key, the producer is released at once if
     it is still named and else at the end of its hold, both engines live, and the next request is
     served by a load."""
-    cases = cases_of(model, connector)
-    outcome, watch = serve(model, connector, policy, cases, tokens=2)
+    cases = cases_of(model, producer)
+    outcome, watch = serve(model, producer, policy, cases, tokens=2)
     assert outcome.violations == []
     assert watch.died == []
     for number, case in enumerate(cases):

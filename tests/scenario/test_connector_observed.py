@@ -17,6 +17,7 @@ from connector.metrics import HybridStats
 from faults.running import run
 from faults.schedule import parse
 from sim.engine.options import EngineOptions
+from sim.outcome import RunResult
 from sim.scenario import Scenario, UniformWorkload
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/connector-log.md").read_text()
@@ -63,7 +64,7 @@ def stats(monkeypatch: pytest.MonkeyPatch) -> HybridStats:
     return total
 
 
-def serve(fault: str) -> None:
+def serve(fault: str) -> RunResult:
     scenario = Scenario(
         connector="hybrid",
         model="llama",
@@ -75,9 +76,10 @@ def serve(fault: str) -> None:
         extra_config={"transfer_timeout": 2, "defer_timeout": 3},
         faults=(msgspec.to_builtins(parse(fault)),),
     )
-    outcome = run(scenario).result.outcome
-    assert outcome.violations == []
-    assert outcome.requests["error"] == 1
+    result = run(scenario).result
+    assert result.outcome.violations == []
+    assert result.outcome.requests["error"] == 1
+    return result
 
 
 def test_events_are_as_documented(events: list[dict[str, Any]]) -> None:
@@ -106,6 +108,14 @@ def test_a_failed_load_is_told_with_its_cause_and_what_went_before(
     assert steps == ["READING", "FENCED", "FAILED"]
     assert {e.get("request", record["request"]) for e in record["events"]} == {record["request"]}
     assert record["events"][-1]["event"] == "load-failed"
+
+
+def test_the_record_of_a_run_has_what_the_connector_warns_of() -> None:
+    """As it has what vLLM's own connectors say, on a logger that belongs to no module of vLLM."""
+    result = serve("completion-error:request=req-2")
+    lines = [record.fields for record in result.log.records if record.kind == "log"]
+    ours = [json.loads(line["message"])["event"] for line in lines if "hybrid" in line["module"]]
+    assert "load-failed" in ours
 
 
 def test_metrics_add_up_over_ranks(stats: HybridStats) -> None:
