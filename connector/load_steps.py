@@ -168,7 +168,7 @@ class LoadSteps:
         incarnation = order.hold.incarnation if order.hold is not None else None
         if not peer.connect(now, incarnation):
             return False
-        self._peers.check_safe(peer)
+        self._peers.check_safe(peer, order.hold)
         return peer.open_sessions(order.plan)
 
     def _read(self, load: Load, now: float) -> LoadEvent | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from connector.core.errors import ConnectorError
-from connector.core.offer import Address
+from connector.core.errors import ConnectorError, PeerMismatch
+from connector.core.offer import Address, HoldId
 from connector.core.ranks import source_rank
 from connector.counters import Counters
 from connector.logs import log
@@ -67,14 +67,24 @@ class PeerBook:
                 self._counters.add("malformed_messages")
                 self._log.warning("message-dropped", peer=peer.name, reason=str(error))
 
-    def check_safe(self, peer: Peer) -> None:
+    def check_safe(self, peer: Peer, hold: HoldId | None) -> None:
         """Tell once of a connected peer that it cannot confirm what it holds.
+
+        Args:
+            peer: to be read from.
+            hold: that its offer names.
 
         Raises:
             ConnectorError: it cannot, and has to.
+            PeerMismatch: it could, but its offer does not say what it has to be asked about.
         """
         assert peer.welcome is not None
-        if peer.welcome.incarnation is not None or peer.name in self._unsafe:
+        if hold is None and peer.welcome.incarnation is not None:
+            raise PeerMismatch(
+                f"{peer.name} can confirm that it holds blocks, but its offer names no hold: the "
+                "router has dropped the key 'hybrid' of kv_transfer_params"
+            )
+        if hold is not None or peer.name in self._unsafe:
             return
         if self._requires_safe_reads:
             raise ConnectorError(

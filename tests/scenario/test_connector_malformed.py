@@ -93,6 +93,7 @@ OF_RINGS = (
     Case("ring-empty", _group(1, lambda ids: []), "per-request ring .* exactly one .* got 0"),
 )
 OF_OUR_PRODUCER = (
+    Case("extension-missing", _drop("hybrid"), "router has dropped the key 'hybrid'"),
     Case("version-unknown", lambda p: p["hybrid"].update(version=99), "hybrid.version is 99"),
     Case("incarnation-missing", lambda p: p["hybrid"].pop("incarnation"), "incarnation is None"),
     Case("extension-no-mapping", _set("hybrid", 5), "hybrid is 5; expected a mapping"),
