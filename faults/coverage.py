@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from faults.kinds import KINDS
+from faults.cells import Cell, possible_phases, require_possible
 from sim.lifecycle import PHASES, Phase
 
 Table = dict[str, dict[str, int]]
@@ -14,20 +14,21 @@ class Coverage:
     """Fault kind × phase → how often a request was in the phase when the fault reached it."""
 
     def __init__(self) -> None:
-        self._hits: dict[tuple[str, str], int] = {}
+        self._hits: dict[Cell, int] = {}
 
     def hit(self, kind: str, phase: Phase) -> None:
         """A fault of ``kind`` has reached a request that was in ``phase``."""
         self._hits[kind, phase] = self._hits.get((kind, phase), 0) + 1
 
     def table(self, kinds: Iterable[str]) -> Table:
-        """Rows for ``kinds``, with every phase that is possible for the kind, or was hit."""
+        """Rows for ``kinds``, with every phase that is possible for the kind.
+
+        Raises:
+            TestbedError: a pair was hit that is on the list of those that cannot be.
+        """
+        require_possible(self._hits)
         return {
-            kind: {
-                phase: self._hits.get((kind, phase), 0)
-                for phase in PHASES
-                if phase in KINDS[kind].possible or (kind, phase) in self._hits
-            }
+            kind: {phase: self._hits.get((kind, phase), 0) for phase in possible_phases(kind)}
             for kind in kinds
         }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
 
 import msgspec
 
-from sim.lifecycle import PHASES, Phase
+from sim.lifecycle import Phase
 from sim.router.options import Seconds
 
 if TYPE_CHECKING:
@@ -92,16 +92,15 @@ class Fault(
 ):
     """Base of all kinds. The first line of a kind's docstring is what people read in lists.
 
-    ``takes`` names the fields of Target that the kind looks at, ``possible`` the phases in which
-    it can reach a request. ``before_start``: it strikes before engines start, whatever ``when``
-    says. ``breaks_contract``: no connector can notice it without looking at the bytes.
+    ``takes`` names the fields of Target that the kind looks at. ``before_start``: it strikes before
+    engines start, whatever ``when`` says. ``breaks_contract``: no connector can notice it without
+    looking at the bytes.
     """
 
     when: Trigger = Trigger()
     target: Target = Target()
 
     takes: ClassVar[tuple[str, ...]] = ("node",)
-    possible: ClassVar[tuple[Phase, ...]] = PHASES
     before_start: ClassVar[bool] = False
     at_once: ClassVar[bool] = False
     """Whether it may strike in the middle of somebody's turn; what stops processes may not."""

@@ -82,9 +82,10 @@ class Nemesis(Probe):
         plan = self._plans[number]
         plan.hits += 1
         phases = {request: list(self.lifecycle.phases_of(request)) for request in requests}
-        for of_request in phases.values():
-            for phase in of_request:
-                self.coverage.hit(plan.fault.kind(), phase)
+        for request, of_request in phases.items():
+            if self.lifecycle.was_sent_once(request):  # else an item may be of any of its attempts
+                for phase in of_request:
+                    self.coverage.hit(plan.fault.kind(), phase)
         self.record("fault-hit", number, requests=phases, **fields)
 
     def record(self, event: str, number: int, **fields: Any) -> None:

@@ -13,7 +13,7 @@ from sim.fabric.nic import Nic
 from sim.fabric.verdicts import RegistrationItem
 from sim.network import MessageInFlight
 from sim.request_ids import logical_id
-from sim.router.ongoing import HandOff
+from sim.router.ongoing import FirstLeg, HandOff
 from sim.verdict import VerdictChain
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ class Scene:
 
     def requests_of(self, item: Any) -> list[str]:
         """The requests that an item is about; of a handshake, all that wait for it."""
-        if isinstance(item, HandOff):
+        if isinstance(item, FirstLeg | HandOff):
             return [item.request_id]
         if isinstance(item, DeviceWrite):
             return list(dict.fromkeys(map(logical_id, item.legs)))
@@ -140,7 +140,7 @@ class Scene:
             return item.source, item.target
         if isinstance(item, DeviceWrite):
             return item.engine, None
-        if isinstance(item, HandOff):
+        if isinstance(item, FirstLeg | HandOff):
             return item.producer.name, None
         owners = self.world.fabric.owners
         if isinstance(item, RegistrationItem):

@@ -53,6 +53,8 @@ class _Progress:
     consumer_node: str | None = None
     holding: dict[str, None] = field(default_factory=dict)
     """Legs that have blocks."""
+    legs: dict[str, None] = field(default_factory=dict)
+    """All that there have been."""
     posted: int = 0
     landed: int = 0
     ended: bool = False
@@ -97,6 +99,12 @@ class Lifecycle(Probe):
             (progress.consumer_node, progress.consumer),
         )
         return tuple(phase for on, phase in sides if phase and node in (None, on))
+
+    def was_sent_once(self, request: str) -> bool:
+        """Whether it had one leg of each kind so far, so that its phases are those of these."""
+        progress = self._requests.get(request)
+        kinds = [leg_kind(leg) for leg in progress.legs] if progress else []
+        return len(kinds) == len(set(kinds))
 
     def requests_on(self, *nodes: str) -> list[str]:
         """The requests that are in some phase on every one of these engines, in order of arrival.
@@ -169,6 +177,7 @@ class Lifecycle(Probe):
 
     def _leg_sent(self, request: str, leg: str, node: str) -> None:
         progress = self._requests[request]
+        progress.legs[leg] = None
         if leg_kind(leg) == "d":
             progress.consumer_node = node
             progress.posted = progress.landed = 0

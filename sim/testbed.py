@@ -246,8 +246,8 @@ class TestBed:
             kernel=self.kernel,
             findings=self.findings,
             blocks=self.blocks,
-            expected_tokens=self._expected_tokens,
-            requested_tokens=lambda request_id: self._specs[request_id].max_tokens,
+            expected_tokens=self.answer_of,
+            requested_tokens=self._requested_tokens,
             parameters={"bounded-waiting": self._waiting_limits()},
         )
 
@@ -256,7 +256,14 @@ class TestBed:
         given = self.scenario.extra_config.get("transfer_timeout")
         return {} if given is None else {"transfer_timeout_s": float(given)}
 
-    def _expected_tokens(self, request_id: str, count: int) -> Sequence[int]:
+    def _requested_tokens(self, request_id: str) -> int:
+        """As many as its client asked for, or up to the first of its stop tokens."""
+        most, stops = self._specs[request_id].max_tokens, self.router.stop_tokens.get(request_id)
+        tokens = self.answer_of(request_id, most) if stops else ()
+        return next((n for n, token in enumerate(tokens, 1) if token in (stops or ())), most)
+
+    def answer_of(self, request_id: str, count: int) -> Sequence[int]:
+        """The first ``count`` tokens of the right answer, which stop tokens do not cut."""
         prompt = prompt_token_ids(self._specs[request_id], vocab_size=self.world.vocab_size)
         return continuation(prompt, count, self.world.vocab_size)
 

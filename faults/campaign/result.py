@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from faults.cells import possible_phases
 from faults.coverage import Coverage, Table, holes, merge
 from faults.kinds import KINDS
 from sim.oracles import Violation
@@ -77,7 +78,7 @@ def summarize(
     """The JSON document of a campaign that was to run ``seeds``."""
     ordered = sorted(results, key=lambda result: result.seed)
     counts = {status: sum(r.status == status for r in ordered) for status in STATUSES}
-    every_kind = Coverage().table(name for name, kind in KINDS.items() if kind.possible)
+    every_kind = Coverage().table(name for name in KINDS if possible_phases(name))
     coverage = merge([every_kind, *(result.coverage for result in ordered)])
     groups = _groups(ordered, known)
     return {

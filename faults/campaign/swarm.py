@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from faults.cells import possible_phases
 from faults.fault import Fault, LastingFault, parameters
 from faults.kinds import KINDS
 from faults.schedule import encode
@@ -95,11 +96,11 @@ def _draw(kind: type[Fault], rng: random.Random, span_s: float) -> Fault:
 
 
 def _draw_trigger(kind: type[Fault], rng: random.Random, span_s: float) -> dict[str, Any]:
-    chance = rng.random()
-    if kind.possible and chance < 0.6:
-        return {"phase": rng.choice(kind.possible), "nth": rng.randint(1, 4)}
-    if kind.possible and chance < 0.7 and issubclass(kind, LastingFault):
-        return {"during": rng.choice(kind.possible)}
+    chance, phases = rng.random(), possible_phases(kind.kind())
+    if phases and chance < 0.6:
+        return {"phase": rng.choice(phases), "nth": rng.randint(1, 4)}
+    if phases and chance < 0.7 and issubclass(kind, LastingFault):
+        return {"during": rng.choice(phases)}
     return {"at_s": round(rng.uniform(0.0, span_s), 6)}
 
 

@@ -9,6 +9,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from faults.cells import possible_phases
 from faults.cli.outcome import JsonFlag, Outcome
 from faults.cli.tables import print_table
 from faults.fault import EVENTS, Fault, Target, Trigger, parameters
@@ -49,7 +50,7 @@ def _entry(kind: type[Fault]) -> dict[str, Any]:
         "summary": kind.summary(),
         "parameters": {name: values[name] for name in parameters(kind)},
         "target": list(kind.takes),
-        "phases": list(kind.possible),
+        "phases": list(possible_phases(kind.kind())),
     }
 
 

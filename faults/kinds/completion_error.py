@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Literal
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import CompletionItem, CopyItem, WorkRequestItem
-from sim.lifecycle import Phase
 from sim.verdict import Fail
 
 Status = Literal[
@@ -38,7 +37,6 @@ class CompletionError(ItemFault, frozen=True, tag="completion-error"):
     landed: bool = False
 
     items: ClassVar[tuple[type, ...]] = (WorkRequestItem, CompletionItem, CopyItem)
-    possible: ClassVar[tuple[Phase, ...]] = ("read_posted", "read_in_flight", "read_done")
 
     def concerns(self, item: Any) -> bool:
         wanted = (CompletionItem,) if self.landed else (WorkRequestItem, CopyItem)

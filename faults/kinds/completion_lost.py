@@ -7,17 +7,13 @@ from typing import Any, ClassVar
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import CompletionItem
-from sim.lifecycle import Phase
 from sim.verdict import Drop, Verdict
-
-_TRANSFER: tuple[Phase, ...] = ("read_posted", "read_in_flight", "read_done")
 
 
 class CompletionLost(ItemFault, frozen=True, tag="completion-lost"):
     """The bytes of a transfer land, and its status stays in progress for ever."""
 
     items: ClassVar[tuple[type, ...]] = (CompletionItem,)
-    possible: ClassVar[tuple[Phase, ...]] = _TRANSFER
 
     def verdict(self, item: Any, scene: Scene) -> Drop:
         return Drop()
@@ -30,7 +26,6 @@ class SilentQueuePair(ItemFault, frozen=True, tag="silent-queue-pair"):
     """
 
     items: ClassVar[tuple[type, ...]] = (CompletionItem,)
-    possible: ClassVar[tuple[Phase, ...]] = _TRANSFER
 
     def verdict(self, item: Any, scene: Scene) -> Verdict:
         scene.silence(item.queue_pair)

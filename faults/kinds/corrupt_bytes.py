@@ -8,7 +8,6 @@ from faults.fault import Count
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import CopyItem, WorkRequestItem
-from sim.lifecycle import Phase
 from sim.verdict import Corrupt
 
 
@@ -21,7 +20,6 @@ class CorruptBytes(ItemFault, frozen=True, tag="corrupt-bytes"):
     bits: Count = 1
 
     items: ClassVar[tuple[type, ...]] = (WorkRequestItem, CopyItem)
-    possible: ClassVar[tuple[Phase, ...]] = ("read_posted", "read_in_flight", "read_done")
     breaks_contract: ClassVar[bool] = True
 
     def verdict(self, item: Any, scene: Scene) -> Corrupt:

@@ -9,25 +9,26 @@ import msgspec
 
 from faults.fault import CannotStrike, Count, Fault, parameters
 from faults.scene import Scene
-from sim.lifecycle import Phase
-from sim.model.presets import Geometry, get_preset
+from sim.model.presets import CacheDtype, Dtype, Geometry, get_preset
 
 
 class Disagreement(Fault, frozen=True, tag="disagreement"):
-    """One engine is configured unlike the others: another model, block size, TP size or setting.
+    """One engine is configured unlike the others: model, blocks, dtype, TP size or setting.
 
     Another ``model`` has other layers, groups and page sizes, another ``geometry`` other page
-    sizes, another ``block_size`` (tokens) the same content in other blocks. ``extra_config`` is
+    sizes, another ``block_size`` (tokens) the same content in other blocks, another ``dtype`` or
+    ``cache_dtype`` of equal size other numbers in the same bytes. ``extra_config`` is
     added to the settings of its connector. From the start, for good.
     """
 
     model: str | None = None
     geometry: Geometry | None = None
     block_size: Count | None = None
+    dtype: Dtype | None = None
+    cache_dtype: CacheDtype | None = None
     tp_size: Count | None = None
     extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
 
-    possible: ClassVar[tuple[Phase, ...]] = ()
     before_start: ClassVar[bool] = True
 
     def strike(self, scene: Scene) -> None:
@@ -40,6 +41,10 @@ class Disagreement(Fault, frozen=True, tag="disagreement"):
             engine.geometry = self.geometry
         if self.block_size is not None:
             engine.preset = replace(engine.preset, block_size=self.block_size)
+        if self.dtype is not None:
+            engine.preset = replace(engine.preset, dtype=self.dtype)
+        if self.cache_dtype is not None:
+            engine.preset = replace(engine.preset, cache_dtype=self.cache_dtype)
         if self.tp_size is not None:
             executor = "multi-process" if self.tp_size > 1 else engine.options.executor
             engine.options = msgspec.structs.replace(

@@ -9,7 +9,6 @@ import msgspec
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import LandLate, WorkRequestItem
-from sim.lifecycle import Phase
 from sim.units import MS
 
 
@@ -22,7 +21,6 @@ class EarlyCompletion(ItemFault, frozen=True, tag="early-completion"):
     by_ms: Annotated[float, msgspec.Meta(gt=0, le=20_000)] = 20.0
 
     items: ClassVar[tuple[type, ...]] = (WorkRequestItem,)
-    possible: ClassVar[tuple[Phase, ...]] = ("read_posted", "read_in_flight", "read_done")
     breaks_contract: ClassVar[bool] = True
 
     def verdict(self, item: Any, scene: Scene) -> LandLate:

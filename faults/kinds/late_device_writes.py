@@ -10,7 +10,6 @@ from faults.fault import Point
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.engine.device_writes import DeviceWrite
-from sim.lifecycle import Phase
 from sim.request_ids import leg_kind
 from sim.units import MS
 from sim.verdict import Delay
@@ -28,7 +27,6 @@ class LateDeviceWrites(ItemFault, frozen=True, tag="late-device-writes"):
     point: ClassVar[Point] = "device"
     items: ClassVar[tuple[type, ...]] = (DeviceWrite,)
     takes: ClassVar[tuple[str, ...]] = ("node", "rank", "request")
-    possible: ClassVar[tuple[Phase, ...]] = ("prefill",)
 
     def concerns(self, item: Any) -> bool:
         if not isinstance(item, DeviceWrite) or self.target.rank not in (None, item.rank):

@@ -9,7 +9,6 @@ import msgspec
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import CopyItem, WorkRequestItem
-from sim.lifecycle import Phase
 from sim.units import seconds_to_ns
 from sim.verdict import Delay
 
@@ -26,7 +25,6 @@ class LateLanding(ItemFault, frozen=True, tag="late-landing"):
     by_s: Annotated[float, msgspec.Meta(gt=0, le=MAX_OPERATION_LIFETIME_S)] = 10.0
 
     items: ClassVar[tuple[type, ...]] = (WorkRequestItem, CopyItem)
-    possible: ClassVar[tuple[Phase, ...]] = ("read_posted", "read_in_flight", "read_done")
 
     def verdict(self, item: Any, scene: Scene) -> Delay:
         return Delay(seconds_to_ns(self.by_s))

@@ -10,12 +10,10 @@ from faults.fault import CannotStrike, Heal, LastingFault
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import WorkRequestItem
-from sim.lifecycle import Phase
 from sim.units import US
 from sim.verdict import Delay
 
 Microseconds = Annotated[float, msgspec.Meta(ge=0, le=20e6)]
-_TRANSFER: tuple[Phase, ...] = ("read_posted", "read_in_flight", "read_done")
 
 
 class LinkDown(LastingFault, frozen=True, tag="link-down"):
@@ -76,7 +74,6 @@ class LatencySpike(ItemFault, frozen=True, tag="latency-spike"):
     jitter_us: Microseconds = 1_000.0
 
     items: ClassVar[tuple[type, ...]] = (WorkRequestItem,)
-    possible: ClassVar[tuple[Phase, ...]] = _TRANSFER
 
     def verdict(self, item: Any, scene: Scene) -> Delay:
         return Delay(round((self.by_us + scene.rng.uniform(0, self.jitter_us)) * US))
@@ -91,7 +88,6 @@ class QueuePairSkew(ItemFault, frozen=True, tag="queue-pair-skew"):
     up_to_us: Microseconds = 5_000.0
 
     items: ClassVar[tuple[type, ...]] = (WorkRequestItem,)
-    possible: ClassVar[tuple[Phase, ...]] = _TRANSFER
 
     def verdict(self, item: Any, scene: Scene) -> Delay:
         share = scene.share_of(item.queue_pair)

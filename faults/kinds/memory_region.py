@@ -8,7 +8,6 @@ from faults.fault import CannotStrike, Heal, LastingFault
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import RegistrationItem, SessionItem
-from sim.lifecycle import Phase
 from sim.verdict import Drop, Fail
 
 
@@ -17,7 +16,6 @@ class RegistrationFails(ItemFault, frozen=True, tag="registration-fails"):
 
     items: ClassVar[tuple[type, ...]] = (RegistrationItem,)
     takes: ClassVar[tuple[str, ...]] = ("node",)
-    possible: ClassVar[tuple[Phase, ...]] = ()
     before_start: ClassVar[bool] = True
 
     def verdict(self, item: Any, scene: Scene) -> Fail:
@@ -29,7 +27,6 @@ class NoSession(ItemFault, frozen=True, tag="no-session"):
 
     items: ClassVar[tuple[type, ...]] = (SessionItem,)
     takes: ClassVar[tuple[str, ...]] = ("node", "peer")
-    possible: ClassVar[tuple[Phase, ...]] = ("allocated", "handshake")
 
     def verdict(self, item: Any, scene: Scene) -> Drop:
         return Drop()
@@ -40,16 +37,6 @@ class RegionInvalid(LastingFault, frozen=True, tag="region-invalid"):
 
     Those that it registers afterwards are.
     """
-
-    possible: ClassVar[tuple[Phase, ...]] = (
-        "allocated",
-        "handshake",
-        "read_posted",
-        "read_in_flight",
-        "read_done",
-        "release",
-        "decode",
-    )
 
     def strike(self, scene: Scene) -> Heal:
         engine = scene.engine()

@@ -10,7 +10,6 @@ from faults.item_fault import ItemFault
 from faults.kinds.completion_error import Status
 from faults.scene import Scene
 from sim.fabric.verdicts import LandPart, WorkRequestItem
-from sim.lifecycle import Phase
 
 
 class PartialLanding(ItemFault, frozen=True, tag="partial-landing"):
@@ -25,7 +24,6 @@ class PartialLanding(ItemFault, frozen=True, tag="partial-landing"):
     code: Status = "RETRY_EXC"
 
     items: ClassVar[tuple[type, ...]] = (WorkRequestItem,)
-    possible: ClassVar[tuple[Phase, ...]] = ("read_posted", "read_in_flight", "read_done")
 
     def verdict(self, item: Any, scene: Scene) -> LandPart:
         count = min(round(item.count * self.share), item.count - 1)

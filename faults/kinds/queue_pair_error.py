@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 from faults.fault import CannotStrike, Fault
 from faults.scene import Scene
 from sim.fabric.queue_pair import QueuePair, QueuePairState
-from sim.lifecycle import Phase
 
 
 class QueuePairError(Fault, frozen=True, tag="queue-pair-error"):
@@ -19,15 +18,6 @@ class QueuePairError(Fault, frozen=True, tag="queue-pair-error"):
     event: Literal["QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR", "none"] = "none"
 
     takes: ClassVar[tuple[str, ...]] = ("node", "peer")
-    possible: ClassVar[tuple[Phase, ...]] = (
-        "allocated",
-        "handshake",
-        "read_posted",
-        "read_in_flight",
-        "read_done",
-        "release",
-        "decode",
-    )
 
     def strike(self, scene: Scene) -> None:
         one, other = scene.pair()

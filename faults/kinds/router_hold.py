@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 from faults.fault import Point
 from faults.item_fault import ItemFault
 from faults.scene import Scene
-from sim.lifecycle import Phase
 from sim.router.ongoing import HandOff
 from sim.router.options import Seconds
 from sim.units import seconds_to_ns
@@ -22,7 +21,6 @@ class RouterHold(ItemFault, frozen=True, tag="router-hold"):
     point: ClassVar[Point] = "router"
     items: ClassVar[tuple[type, ...]] = (HandOff,)
     takes: ClassVar[tuple[str, ...]] = ("node", "request")
-    possible: ClassVar[tuple[Phase, ...]] = ("queued_at_p", "handoff")
 
     def verdict(self, item: Any, scene: Scene) -> Delay:
         return Delay(seconds_to_ns(self.seconds))
@@ -37,7 +35,6 @@ class HandOffLost(ItemFault, frozen=True, tag="hand-off-lost"):
     point: ClassVar[Point] = "router"
     items: ClassVar[tuple[type, ...]] = (HandOff,)
     takes: ClassVar[tuple[str, ...]] = ("node", "request")
-    possible: ClassVar[tuple[Phase, ...]] = ("queued_at_p", "handoff")
 
     def verdict(self, item: Any, scene: Scene) -> Drop:
         return Drop()

@@ -6,7 +6,6 @@ from typing import ClassVar, Literal
 
 from faults.fault import CannotStrike, Fault
 from faults.scene import Scene
-from sim.lifecycle import Phase
 from sim.router.options import Retry
 
 _AFTER_HAND_OFF = ("queued_at_d", "allocated", "decode")
@@ -23,19 +22,6 @@ class RouterRetry(Fault, frozen=True, tag="router-retry"):
     consumer: Literal["same", "other"] = "same"
 
     takes: ClassVar[tuple[str, ...]] = ("request",)
-    possible: ClassVar[tuple[Phase, ...]] = (
-        "handshake",
-        "queued_at_p",
-        "prefill",
-        "handoff",
-        "queued_at_d",
-        "allocated",
-        "read_posted",
-        "read_in_flight",
-        "read_done",
-        "release",
-        "decode",
-    )
 
     def strike(self, scene: Scene) -> None:
         request = scene.client_request()

@@ -8,16 +8,7 @@ from faults.fault import Whole
 from faults.item_fault import ItemFault
 from faults.scene import Scene
 from sim.fabric.verdicts import PostItem, PostPart
-from sim.lifecycle import Phase
 from sim.verdict import Fail, Verdict
-
-_POSTING: tuple[Phase, ...] = (
-    "allocated",
-    "handshake",
-    "read_posted",
-    "read_in_flight",
-    "read_done",
-)
 
 
 class SendQueueFull(ItemFault, frozen=True, tag="send-queue-full"):
@@ -27,7 +18,6 @@ class SendQueueFull(ItemFault, frozen=True, tag="send-queue-full"):
     """
 
     items: ClassVar[tuple[type, ...]] = (PostItem,)
-    possible: ClassVar[tuple[Phase, ...]] = _POSTING
 
     def verdict(self, item: Any, scene: Scene) -> Fail:
         return Fail("SQ_FULL", "")
@@ -43,7 +33,6 @@ class PostRefused(ItemFault, frozen=True, tag="post-refused"):
     posted: Whole = 1
 
     items: ClassVar[tuple[type, ...]] = (PostItem,)
-    possible: ClassVar[tuple[Phase, ...]] = _POSTING
 
     def verdict(self, item: Any, scene: Scene) -> Verdict | None:
         if self.posted >= item.count:

@@ -21,7 +21,6 @@ class SeveralSamples(Fault, frozen=True, tag="several-samples"):
     samples: Literal[2, 3, 4] = 2
 
     takes: ClassVar[tuple[str, ...]] = ("request",)
-    possible: ClassVar[tuple[Phase, ...]] = _BEFORE_HAND_OFF
 
     def strike(self, scene: Scene) -> None:
         request = scene.client_request()

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from faults.fault import Point
 from faults.item_fault import ItemFault
 from faults.scene import Scene
-from sim.lifecycle import Phase
 from sim.router.ongoing import HandOff
 from sim.verdict import Corrupt
 
@@ -28,7 +27,6 @@ class WrongParams(ItemFault, frozen=True, tag="wrong-params"):
     point: ClassVar[Point] = "router"
     items: ClassVar[tuple[type, ...]] = (HandOff,)
     takes: ClassVar[tuple[str, ...]] = ("node", "request")
-    possible: ClassVar[tuple[Phase, ...]] = ("queued_at_p", "handoff")
 
     def verdict(self, item: Any, scene: Scene) -> Corrupt | None:
         concerns_blocks = self.wrong in ("no-blocks", "short-blocks", "foreign-blocks")

@@ -224,7 +224,11 @@ def _parallel_config(tp_size: int, data_parallel_size: int) -> ParallelConfig:
 def _cache_config(preset: ModelPreset) -> CacheConfig:
     # The CPU platform turns prefix caching off in the middle of the checks, after vLLM has chosen
     # the block size of states and before it asks whether the two fit each other.
-    return CacheConfig(block_size=preset.block_size, enable_prefix_caching=not preset.is_hybrid)
+    return CacheConfig(
+        block_size=preset.block_size,
+        cache_dtype=preset.cache_dtype,
+        enable_prefix_caching=not preset.is_hybrid,
+    )
 
 
 def _undo_cpu_platform(config: VllmConfig, preset: ModelPreset) -> None:

@@ -1,8 +1,9 @@
 """Fail closed: nothing is served from a peer whose caches are laid out differently.
 
-Two engines fit when they have the same layers in the same groups, with the same kind and block
-size, and where both have as many ranks, the same bytes a block. Whether a connector could convert
-between others is not asked: it would have to write what fits, and that is judged by content.
+Two engines fit when they have the same layers in the same groups, with the same kind, block size
+and type of entries, and where both have as many ranks, the same bytes a block. Whether a connector
+could convert between others is not asked: it would have to write what fits, and that is judged by
+content.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from sim.model.footprint import Integers
 from sim.oracles.base import Oracle, OracleContext
@@ -34,7 +36,10 @@ class FailClosed(Oracle):
 
     def engine_started(self, engine: Any) -> None:
         groups = engine.loop.scheduler.kv_cache_config.kv_cache_groups
-        self._layouts[engine.name] = engine.options.tp_size, layout_of(groups)
+        self._layouts[engine.name] = (
+            engine.options.tp_size,
+            layout_of(groups, engine.preset.cache_dtype),
+        )
         for worker in engine.workers:
             place = engine.name, worker.rank
             self._versions[place] = worker.memory.versions
@@ -81,13 +86,15 @@ class FailClosed(Oracle):
         return None
 
 
-def layout_of(groups: Any) -> Layout:
-    """Per layer: its group's number, the kind of cache, the block size, the bytes a block."""
+def layout_of(groups: Any, cache_dtype: str) -> Layout:
+    """Per layer: its group's number, the kind of cache, the block size, what it holds, the bytes
+    a block."""
     return {
         name: (
             number,
             type(group.kv_cache_spec).__name__,
             group.kv_cache_spec.block_size,
+            _entries(group.kv_cache_spec, cache_dtype),
             group.kv_cache_spec.page_size_bytes,
         )
         for number, group in enumerate(groups)
@@ -96,5 +103,15 @@ def layout_of(groups: Any) -> Layout:
 
 
 def _words(layout: tuple[Any, ...]) -> str:
-    number, kind, block_size, page = layout
-    return f"a {kind} of group {number} with {block_size} tokens and {page} bytes a block"
+    number, kind, block_size, entries, page = layout
+    return (
+        f"a {kind} of group {number} with {block_size} tokens of {entries} and {page} bytes a block"
+    )
+
+
+def _entries(spec: Any, cache_dtype: str) -> str:
+    """The type of entries or states; what is bytes to torch is a type of vLLM's to kernels."""
+    if getattr(spec, "dtype", None) is torch.uint8:
+        return cache_dtype
+    dtypes = getattr(spec, "dtypes", None) or [getattr(spec, "dtype", "mixed entries")]
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)

@@ -22,8 +22,7 @@ class SameOutput(Oracle):
     def request_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
         if outcome not in NORMAL_OUTCOMES:
             return
-        requested = self.context.requested_tokens(request_id)
-        count = requested if outcome == "length" else len(tokens)
+        count = self.context.requested_tokens(request_id)
         expected = list(self.context.expected_tokens(request_id, count))
         if tokens == expected:
             return

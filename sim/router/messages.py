@@ -45,8 +45,9 @@ def engine_request(
     max_tokens: int,
     arrival_s: float,
     params: KVTransferParams | None,
+    stop_tokens: tuple[int, ...] = (),
 ) -> EngineCoreRequest:
-    """A greedy request that ends by its length only.
+    """A greedy request that ends by its length, or with the first of ``stop_tokens``.
 
     ``prompt`` and ``params`` belong to the engine from now on: connectors change both.
     """
@@ -54,6 +55,7 @@ def engine_request(
         temperature=0.0,
         max_tokens=max_tokens,
         ignore_eos=True,
+        stop_token_ids=list(stop_tokens),
         detokenize=False,
         extra_args=None if params is None else {"kv_transfer_params": params},
     )

@@ -58,6 +58,19 @@ class HandOff:
 
 
 @dataclass(frozen=True)
+class FirstLeg:
+    """The first leg of a request is about to be sent.
+
+    Honours Deliver and Corrupt, whose ``change`` maps the stop tokens of the request's client,
+    none so far, to those that all its legs get.
+    """
+
+    request_id: str
+    producer: FrontEnd
+    """Or a colocated engine."""
+
+
+@dataclass(frozen=True)
 class Route:
     """The engines of a request that does not go where it is their turn; they have to be alive."""
 
@@ -78,6 +91,10 @@ class Ongoing:
     """Those that have not ended."""
     attempts: dict[LegKind, int] = field(default_factory=dict)
     """Legs sent so far, by kind."""
+    stop_tokens: tuple[int, ...] = ()
+    """Token ids that end the answer, besides its length."""
+    is_told_early: bool = False
+    """Whether a consumer got the request before its producer had finished."""
     samples: int = 1
     """How many the client wants of the one prompt."""
     missing: int = 1

@@ -20,7 +20,7 @@ from simpy.events import Event
 from sim.errors import TestbedError, UsageError
 from sim.request_ids import LegKind, leg_id, leg_of
 from sim.router.messages import KVTransferParams, decode_params, engine_request, prefill_params
-from sim.router.ongoing import HandOff, Leg, Ongoing, Result, Route, token_digest
+from sim.router.ongoing import FirstLeg, HandOff, Leg, Ongoing, Result, Route, token_digest
 from sim.router.options import Phase, Retry, RouterOptions
 from sim.router.pairing import Pairing
 from sim.router.round_robin import RoundRobin
@@ -57,10 +57,13 @@ class Router:
         self.recomputed = 0
         self.done: Event = self.kernel.event()
         self.verdicts = VerdictChain()
-        """Rules about ``HandOff`` (sim.router.ongoing): what becomes of what P returned."""
+        """Rules about ``FirstLeg`` and ``HandOff`` (sim.router.ongoing): what clients want, and
+        what becomes of what P returned."""
+        self.stop_tokens: dict[str, tuple[int, ...]] = {}
+        """Of each request that has any."""
         self._probes = world.probes
         self._vocab_size = world.vocab_size
-        self._in_pairs = in_pairs
+        self.in_pairs = in_pairs
         self._requests = list(requests)
         self._serving: LegKind = "d" if producers else "c"
         self._producers = RoundRobin(producers)
@@ -120,6 +123,18 @@ class Router:
         request = self._ongoing[request_id]
         request.samples = request.missing = samples
 
+    def hand_off_early(self, request_id: str) -> None:
+        """Tell a consumer of a request that its producer has not finished, with what a router knows
+        of the producer; what the producer returns later is not passed on."""
+        request = self._ongoing[request_id]
+        producer, consumer = request.producer, self._consumer_for(request)
+        assert producer is not None, f"{request_id} has no prefill leg"
+        if consumer is None:
+            return
+        request.is_told_early = True
+        pair = Pairing(_transfer_id(request, request.attempts["p"] - 1), producer, consumer)
+        self._hand_off(request, HandOff(request.id, pair.decode_params(), producer))
+
     def phase_of(self, request_id: str) -> Phase | None:
         """Where a request is; None before its arrival and after its end."""
         request = self._ongoing.get(request_id)
@@ -154,12 +169,12 @@ class Router:
     def _begin(self, request: Ongoing) -> None:
         """A new transfer."""
         producer = self._producer_for(request)
-        consumer = self._consumer_for(request) if self._in_pairs else None
-        if producer is None or (self._in_pairs and consumer is None):
+        consumer = self._consumer_for(request) if self.in_pairs else None
+        if producer is None or (self.in_pairs and consumer is None):
             self._attempt_failed(request, "engine-died", None)
             return
         request.producer = producer
-        transfer_id = f"tx-{request.id}-{request.attempts.get('p', 0)}"
+        transfer_id = _transfer_id(request, request.attempts.get("p", 0))
         if consumer is None:
             self._send(request, "p", producer, prefill_params(transfer_id))
         else:
@@ -217,6 +232,8 @@ class Router:
             node=engine.name,
             transfer=None if params is None else params.get("transfer_id"),
         )
+        if attempt == 0 and kind != "d":
+            self._ask_client(request, engine)
         engine.add_request(
             engine_request(
                 leg.request_id,
@@ -224,9 +241,20 @@ class Router:
                 max_tokens=1 if kind == "p" else request.spec.max_tokens,
                 arrival_s=ns_to_seconds(self.kernel.now_ns),
                 params=params,
+                stop_tokens=request.stop_tokens,
             )
         )
         self._enter(request, "queued_at_d" if kind == "d" else "queued_at_p")
+
+    def _ask_client(self, request: Ongoing, engine: FrontEnd) -> None:
+        """What the client wants besides its prompt, as rules say."""
+        match self.verdicts.ask(FirstLeg(request.id, engine)):
+            case Deliver():
+                return
+            case Corrupt(change=change):
+                request.stop_tokens = self.stop_tokens[request.id] = change(())
+            case verdict:
+                raise TestbedError(f"a first leg cannot honour the verdict {verdict!r}")
 
     def on_output(self, engine: FrontEnd, output: Any) -> None:
         """An engine's output (EngineCoreOutput) arrived; late ones of ended legs are ignored."""
@@ -270,11 +298,11 @@ class Router:
         )
         if outcome not in _SUCCESS:
             self._fail_pair(leg, outcome)
-            if request.samples > 1 and leg.kind != "p":
+            if leg.kind != "p" and _is_answered_by(request, leg):
                 self._end(request, outcome, leg)
             else:
                 self._attempt_failed(request, outcome, leg)
-        elif leg.kind == "p" and leg.pairing is not None:
+        elif leg.kind == "p" and (leg.pairing is not None or request.is_told_early):
             self._enter(request, "handoff")
         elif leg.kind == "p":
             self._prefill_ended(request, HandOff(request.id, params, leg.engine))
@@ -371,7 +399,7 @@ class Router:
             self._begin(request)
             return
         engine = request.consumer
-        if self._in_pairs:
+        if self.in_pairs:
             self._send_decode(request, engine if engine and engine.alive else None)
             return
         if retry.consumer == "other" or engine is None or not engine.alive:
@@ -438,6 +466,16 @@ class Router:
     def _record(self, kind: str, **fields: Any) -> None:
         """In the router's name, whosever turn it is."""
         self.kernel.log.append(self.kernel.now_ns, _ACTOR, kind, fields)
+
+
+def _is_answered_by(request: Ongoing, leg: Leg) -> bool:
+    """Whether a decode leg that failed is the client's answer, whatever else is under way."""
+    others = any(other.kind != "p" for other in request.legs)
+    return request.samples > 1 or (request.is_told_early and not others)
+
+
+def _transfer_id(request: Ongoing, attempt: int) -> str:
+    return f"tx-{request.id}-{attempt}"
 
 
 def _params_of(hand_off: HandOff | None) -> KVTransferParams | None:

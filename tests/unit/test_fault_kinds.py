@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from faults.cells import possible_phases
 from faults.cli import dispatch
 from faults.cli.options import RunOptions, build_scenario
 from faults.cli.outcome import ExitCode
@@ -14,8 +15,7 @@ from faults.coverage import Coverage, holes, merge
 from faults.fault import Fault, parameters
 from faults.kinds import KINDS
 from faults.schedule import decode, encode, parse
-from sim.errors import UsageError
-from sim.lifecycle import PHASES
+from sim.errors import TestbedError, UsageError
 from sim.scenario import dumps, loads
 
 ROOT = Path(__file__).parents[2]
@@ -119,21 +119,28 @@ def test_a_file_with_an_unknown_kind_is_refused() -> None:
 def test_coverage_counts_and_shows_what_is_missing() -> None:
     """A possible cell that nobody hit is a hole; an impossible one does not exist."""
     coverage = Coverage()
-    coverage.hit("completion-lost", "read_posted")
-    coverage.hit("completion-lost", "read_posted")
+    coverage.hit("completion-lost", "read_done")
+    coverage.hit("completion-lost", "read_done")
     table = coverage.table(["completion-lost"])
-    assert table == {"completion-lost": {"read_posted": 2, "read_in_flight": 0, "read_done": 0}}
-    assert holes(table) == [
-        ("completion-lost", "read_in_flight"),
-        ("completion-lost", "read_done"),
-    ]
-    assert merge([table, table])["completion-lost"]["read_posted"] == 4
+    possible = possible_phases("completion-lost")
+    assert table == {"completion-lost": {**dict.fromkeys(possible, 0), "read_done": 2}}
+    assert holes(table) == [("completion-lost", p) for p in possible if p != "read_done"]
+    assert merge([table, table])["completion-lost"]["read_done"] == 4
     assert merge([coverage.table(KINDS)]).keys() == KINDS.keys()
+
+
+def test_a_cell_that_cannot_be_and_was_hit_is_an_error() -> None:
+    """It names the cell, the file and the reason."""
+    coverage = Coverage()
+    coverage.hit("disagreement", "prefill")
+    with pytest.raises(TestbedError, match="disagreement reached a request in phase prefill") as e:
+        coverage.table(["disagreement"])
+    assert "impossible_cells.yaml" in str(e.value)
+    assert "there are no requests" in str(e.value)
 
 
 def test_every_kind_can_reach_some_phase_and_has_one_line_of_description() -> None:
     """What lists and tables show."""
     for name, kind in KINDS.items():
-        assert kind.possible or kind.before_start, name
-        assert set(kind.possible) <= set(PHASES), name
+        assert possible_phases(name) or kind.before_start, name
         assert kind.summary().endswith("."), name

@@ -5,7 +5,7 @@ from oracle_world import OracleWorld
 
 
 def ended(outcome: str, tokens: list[int]) -> OracleWorld:
-    """A request that asked for four tokens, and should get 100 to 103."""
+    """A request that asked for four tokens, or up to the fourth, and should get 100 to 103."""
     world = OracleWorld("same-output")
     world.tell("request_started", "r0")
     world.tell("request_ended", "r0", outcome, tokens)
@@ -17,7 +17,7 @@ def ended(outcome: str, tokens: list[int]) -> OracleWorld:
     ("outcome", "tokens"),
     [
         ("length", [100, 101, 102, 103]),
-        ("stop", [100, 101]),
+        ("stop", [100, 101, 102, 103]),
         ("abort", [100, 7]),
         ("error", [7]),
         ("engine-died", []),
@@ -34,6 +34,7 @@ def test_right_tokens_and_abnormal_ends_are_no_finding(outcome: str, tokens: lis
         ("length", [100, 101, 7, 103], 2, "output token 2 is 7 and should be 102"),
         ("length", [100, 101], 2, "output token 2 and all after it are missing"),
         ("length", [100, 101, 102, 103, 104], 4, "from output token 4 on it has more"),
+        ("stop", [100, 101], 2, "output token 2 and all after it are missing"),
         ("stop", [7], 0, "output token 0 is 7 and should be 100"),
     ],
 )

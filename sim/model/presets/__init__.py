@@ -9,13 +9,23 @@ from types import MappingProxyType
 
 from sim.errors import UsageError
 from sim.hints import nearest
-from sim.model.presets.base import GEOMETRIES, Dimensions, Drafter, Geometry, ModelPreset
+from sim.model.presets.base import (
+    GEOMETRIES,
+    CacheDtype,
+    Dimensions,
+    Drafter,
+    Dtype,
+    Geometry,
+    ModelPreset,
+)
 
 __all__ = [
     "GEOMETRIES",
     "PRESETS",
+    "CacheDtype",
     "Dimensions",
     "Drafter",
+    "Dtype",
     "Geometry",
     "ModelPreset",
     "get_preset",

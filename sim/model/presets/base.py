@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheSpec
 
 Geometry = Literal["reduced", "real"]
+Dtype = Literal["bfloat16", "float16"]
+CacheDtype = Literal["auto", "bfloat16", "float16", "fp8_e4m3", "fp8_e5m2"]
+"""Of vLLM's; both fp8 ones are bytes to everybody but the kernels."""
 GEOMETRIES: tuple[Geometry, ...] = get_args(Geometry)
 MAX_POSITIONS = 262_144
 
@@ -138,7 +141,9 @@ class ModelPreset:
     """By vLLM's name of the method."""
     speculation: Speculation | None = None
     """What its engines speculate with, unless a scenario says something else."""
-    dtype: str = "bfloat16"
+    dtype: Dtype = "bfloat16"
+    cache_dtype: CacheDtype = "auto"
+    """As vLLM's option: what attention caches hold, ``dtype`` with ``auto``."""
     max_positions: int = MAX_POSITIONS
 
     def sizes(self, geometry: Geometry) -> Dimensions:
@@ -175,6 +180,8 @@ class ModelPreset:
     ) -> dict[str, KVCacheSpec]:
         """The specs of one rank: of the model's layers, then of its drafter's if it has one."""
         specs = self.layer_specs(tp_size, geometry, vllm_config)
+        held = self.dtype if self.cache_dtype == "auto" else self.cache_dtype
+        specs = {name: _holding(spec, held) for name, spec in specs.items()}
         speculative = vllm_config.speculative_config
         if speculative is None:
             return specs
@@ -258,6 +265,17 @@ def _windowed(spec: Any, window: int) -> KVCacheSpec:
         dtype=spec.dtype,
         sliding_window=window,
     )
+
+
+def _holding(spec: KVCacheSpec, dtype: str) -> KVCacheSpec:
+    """``spec`` with entries of another type, if it is an attention cache of the usual one."""
+    import torch  # noqa: PLC0415  # late, as in presets
+    from vllm.utils.torch_utils import STR_DTYPE_TO_TORCH_DTYPE  # noqa: PLC0415
+    from vllm.v1.kv_cache_interface import AttentionSpec  # noqa: PLC0415
+
+    if not isinstance(spec, AttentionSpec) or spec.dtype != torch.bfloat16:
+        return spec
+    return replace(spec, dtype=STR_DTYPE_TO_TORCH_DTYPE[dtype])
 
 
 def _heads_of_rank(heads: int, tp_size: int, rank: int) -> range:
