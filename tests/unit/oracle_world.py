@@ -41,6 +41,7 @@ class Engine:
         self.alive = True
         self.num_blocks = NUM_BLOCKS
         self.options = SimpleNamespace(tp_size=tp_size)
+        self.preset = SimpleNamespace(cache_dtype="auto")
         self.pool = SimpleNamespace(
             num_gpu_blocks=NUM_BLOCKS,
             blocks=[SimpleNamespace(ref_cnt=0) for _ in range(NUM_BLOCKS)],

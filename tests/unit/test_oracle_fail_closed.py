@@ -20,7 +20,7 @@ def test_serving_from_a_peer_that_does_not_fit_is_a_violation() -> None:
     world.read("r0-d0", [4, 5])
     (violation,) = world.violations
     assert (violation.request_id, violation.evidence["peer"]) == ("r0-d0", "p0")
-    assert "with 8 tokens and 16 bytes a block on p0 and" in violation.detail
+    assert "with 8 tokens of mixed entries and 16 bytes a block on p0" in violation.detail
     assert "with 4 tokens and 8 bytes a block on d0" in violation.detail
 
 
