@@ -21,7 +21,7 @@ def test_serving_from_a_peer_that_does_not_fit_is_a_violation() -> None:
     (violation,) = world.violations
     assert (violation.request_id, violation.evidence["peer"]) == ("r0-d0", "p0")
     assert "with 8 tokens of mixed entries and 16 bytes a block on p0" in violation.detail
-    assert "with 4 tokens and 8 bytes a block on d0" in violation.detail
+    assert "with 4 tokens of mixed entries and 8 bytes a block on d0" in violation.detail
 
 
 def test_what_was_loaded_and_not_used_was_not_served() -> None:
