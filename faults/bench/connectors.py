@@ -1,38 +1,31 @@
-"""What a connector costs, beside another on the same requests: its own processor time by half,
-and what it sends, waits for and keeps.
+"""What a connector costs, beside another on the same requests: time to plan and to post reads, and
+what it sends, waits for and keeps.
 
-Processor time is that of the connector's code and of the libraries it calls; whatever stands in
-for sockets, threads, the device and mori.io does not count, and neither does loading the code. The
-two halves are told apart by the process, so engines run the multi-process executor.
+Time is that of the connector's code and of the libraries it calls (`faults.bench.paths`).
 """
 
 from __future__ import annotations
 
 import tracemalloc
 from statistics import fmean
-from types import FrameType
 from typing import Any
 
 import msgspec
 
-from faults.bench.measure import cpu_clock
-from faults.bench.profile import Sampler
+from faults.bench.paths import Least
 from sim.engine.connectors import get_connector
 from sim.fabric.work import WorkRequestChain
 from sim.kernel import Kernel
-from sim.kernel.plain_text import GUEST_ROOT
 from sim.network.message import size_of
 from sim.probes import Probe
 from sim.router.options import Hold, RouterOptions
-from sim.run import TestBed, rehearse, run
+from sim.run import TestBed, run
 from sim.scenario import Scenario
 from sim.units import MS, US
 from sim.verdict import Verdict
 
 COMPARED = ("moriio", "hybrid")
 MODELS = ("llama", "kimi-linear")
-HALVES = ("scheduler", "worker")
-_STARTING = "starting"
 _HOLD_S, _LOOK_AT_NS = 3.0, 2_500 * MS  # all 40 requests have been prefilled by then
 
 
@@ -41,15 +34,13 @@ def compared(scenario: Scenario, runs: int) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for model in MODELS:
         scenarios = {name: _of(scenario, model, name) for name in COMPARED}
-        clocks = {name: _Clock(get_connector(name).roots) for name in COMPARED}
-        for each in scenarios.values():
-            rehearse(each)
+        times = {name: Least(scenarios[name]) for name in COMPARED}
         for _ in range(runs):
             for name in COMPARED:
-                clocks[name].measure(scenarios[name])
+                times[name].run()
         figures[model] = {
             name: {
-                **clocks[name].us_per_request(),
+                **times[name].us_per_request(),
                 **costs(scenarios[name]),
                 "held_bytes": held_bytes(scenarios[name]),
             }
@@ -60,52 +51,6 @@ def compared(scenario: Scenario, runs: int) -> dict[str, Any]:
 
 def _of(scenario: Scenario, model: str, connector: str) -> Scenario:
     return msgspec.structs.replace(scenario, model=model, connector=connector)
-
-
-# ------------------------------------------------------------------ processor time
-
-
-class _Clock(Probe):
-    """Samples runs of one connector from the first request on."""
-
-    def __init__(self, roots: tuple[str, ...]) -> None:
-        self._roots = roots
-        self._sampler = Sampler(self._half_of)
-        self._requests = 0
-        self._cpu_s = 0.0
-        self._begin_s = 0.0
-        self._has_begun = False
-
-    def measure(self, scenario: Scenario) -> None:
-        self._has_begun = False
-        with self._sampler.running():
-            outcome = run(scenario, probe=self).outcome
-        self._cpu_s += cpu_clock() - self._begin_s
-        self._requests += outcome.requests["total"]
-
-    def workload_began(self) -> None:
-        self._begin_s = cpu_clock()
-        self._has_begun = True
-
-    def us_per_request(self) -> dict[str, float]:
-        found, each_s = self._sampler.found, self._cpu_s / self._requests
-        total = max(1, found.total() - found[_STARTING])
-        return {f"{half}_us": found[half] / total * each_s * 1e6 for half in HALVES}
-
-    def _half_of(self, frame: FrameType | None) -> str:
-        """The half whose code runs, or ``other``: the simulator, vLLM."""
-        if not self._has_begun:
-            return _STARTING
-        while frame is not None:
-            name = str(frame.f_globals.get("__name__", ""))
-            if name.startswith("sim."):
-                break
-            root, _, rest = name.partition(".")
-            process, _, original = rest.partition(".")
-            if root == GUEST_ROOT and original.startswith(self._roots):
-                return "worker" if "_rank" in process else "scheduler"
-            frame = frame.f_back
-        return "other"
 
 
 # ------------------------------------------------------- messages, bytes, latency

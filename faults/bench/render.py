@@ -83,8 +83,9 @@ def _connector_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
 
 
 _COSTS = {
-    "scheduler_us": ("processor time of its scheduler halves", 1, " µs"),
-    "worker_us": ("of its worker halves", 1, " µs"),
+    "planning_us": ("time to plan its reads", 1, " µs"),
+    "posting_us": ("time to post them", 1, " µs"),
+    "rest_us": ("time for all else", 1, " µs"),
     "load_us": ("virtual time from allocation to the first pass", 1e3, " ms"),
     "messages": ("messages between engines", 1, ""),
     "message_bytes": ("bytes in them", 1, " B"),

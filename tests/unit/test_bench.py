@@ -64,14 +64,15 @@ def test_idle_counts_the_steps_of_the_wait_only() -> None:
 
 
 def test_connectors_are_compared_on_the_same_requests() -> None:
-    """Each half takes time, reading costs what the fabric was asked for, and what the project's
+    """Each path takes time, reading costs what the fabric was asked for, and what the project's
     connector asks beyond upstream is its confirmation and its answer."""
     scenario = with_requests(fixed_scenario(CONNECTORS), 3)
     models = compared(scenario, 1)
     assert list(models) == ["llama", "kimi-linear"]
     for upstream, ours in map(dict.values, models.values()):
         for figures in (upstream, ours):
-            assert min(figures[key] for key in ("worker_us", "load_us", "held_bytes")) > 0
+            timed = ("planning_us", "posting_us", "rest_us", "load_us")
+            assert min(figures[key] for key in (*timed, "held_bytes")) > 0
         assert ours["messages"] - upstream["messages"] >= 2
         assert ours["read_bytes"] <= upstream["read_bytes"]
         assert ours["work_requests"] <= upstream["work_requests"]
@@ -136,8 +137,9 @@ def test_the_table_has_a_line_for_every_figure() -> None:
     """Also of the sections that are left out by default."""
     effort = Effort(runs=1, events=100, growth=(1,))
     run = measured(STANDARD, effort)
-    costs = {"scheduler_us": 1.0, "worker_us": 2.0, "load_us": 3000.0, "messages": 4.0}
-    costs |= {"message_bytes": 5.0, "work_requests": 6.0, "read_bytes": 7168.0, "held_bytes": 8.0}
+    costs = {"planning_us": 1.0, "posting_us": 2.0, "rest_us": 2.5, "load_us": 3000.0}
+    costs |= {"messages": 4.0, "message_bytes": 5.0, "work_requests": 6.0}
+    costs |= {"read_bytes": 7168.0, "held_bytes": 8.0}
     sections = {
         STANDARD: run,
         "kernel": measured("kernel", effort),
