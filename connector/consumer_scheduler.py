@@ -124,7 +124,8 @@ class ConsumerScheduler:
 
         Args:
             request: that got blocks.
-            blocks: all of its blocks, one list for each transferred group, in transfer order.
+            blocks: all of its blocks, one list for each transferred group, in transfer order; of no
+                concern if nothing comes from outside.
             num_external: tokens that vLLM expects of the load.
         """
         remote = self._remote(request)
@@ -165,11 +166,12 @@ class ConsumerScheduler:
     def loaded_groups(self, request: Request) -> list[int]:
         """Which transferred groups a load fills, by index; vLLM zeroes new blocks of the others."""
         remote = self._remotes.get(request.request_id)
-        state_alone = remote is not None and remote.lacks_state
+        if remote is None or not remote.lacks_state:
+            return [*range(len(self._groups))]
         return [
             index
             for index, group in enumerate(self._groups.groups)
-            if not state_alone or group.kind in (GroupKind.RING, GroupKind.STATE)
+            if group.kind in (GroupKind.RING, GroupKind.STATE)
         ]
 
     def request_finished(self, request: Request) -> None:
@@ -182,7 +184,9 @@ class ConsumerScheduler:
             self._release(remote)
 
     def update_connector_output(self, output: KVConnectorOutput) -> None:
-        for request_id in sorted(output.finished_recving or ()):
+        if not output.finished_recving:
+            return
+        for request_id in sorted(output.finished_recving):
             remote = self._remotes.get(request_id)
             if remote is not None:
                 self._advance(request_id, remote, RequestEvent.REPORTED)
@@ -200,25 +204,29 @@ class ConsumerScheduler:
         return remote
 
     def _take_up(self, request: Request, params: dict[str, object]) -> _Remote:
-        offer = release = None
-        refusal = None
         try:
-            embedded = _address_in(request.request_id)
-            address = parse_address(params, tp_size=self._tp_size, embedded=embedded)
-            transfer_id = params.get("transfer_id")
-            if isinstance(transfer_id, str):
-                release = ReleaseOrder(transfer_id, address, None)
             offer = parse_offer(
                 params,
                 self._groups,
                 num_prompt=request.num_prompt_tokens,
                 tp_size=self._tp_size,
-                embedded=embedded,
+                embedded=_address_in(request.request_id),
             )
-            release = ReleaseOrder(offer.transfer_id, offer.address, offer.hold)
         except ConnectorError as error:
-            refusal = str(error)
-        return _Remote(RequestState.OFFERED, offer, release, refusal)
+            release = self._release_of(request, params)
+            return _Remote(RequestState.OFFERED, None, release, str(error))
+        release = ReleaseOrder(offer.transfer_id, offer.address, offer.hold)
+        return _Remote(RequestState.OFFERED, offer, release, None)
+
+    def _release_of(self, request: Request, params: dict[str, object]) -> ReleaseOrder | None:
+        """Of an offer that cannot be used, if it tells whom to release."""
+        try:
+            embedded = _address_in(request.request_id)
+            address = parse_address(params, tp_size=self._tp_size, embedded=embedded)
+        except ConnectorError:
+            return None
+        transfer_id = params.get("transfer_id")
+        return ReleaseOrder(transfer_id, address, None) if isinstance(transfer_id, str) else None
 
     def _lacks_state(self, request: Request, local_hit: int) -> bool:
         """Whether vLLM would fall back to less than ``local_hit`` if nothing were promised.

@@ -189,7 +189,8 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         if self._producer is not None:
             self._producer.update_state_after_alloc(request)
         if self._consumer is not None:
-            transferred = self._config.select_transfer_block_ids(blocks.get_block_ids())
+            ids = blocks.get_block_ids() if num_external_tokens else ()
+            transferred = self._config.select_transfer_block_ids(ids) if ids else ()
             self._consumer.update_state_after_alloc(request, transferred, num_external_tokens)
 
     def build_connector_meta(self, scheduler_output: SchedulerOutput) -> KVConnectorMetadata:

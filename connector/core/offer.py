@@ -7,8 +7,8 @@ vLLM's own MoRIIO connector.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,6 @@ from connector.core.groups import TransferGroups
 from connector.core.pairing import first_positions
 from connector.core.payload import BlockLists, decode
 
-_compact = json.JSONEncoder(separators=(",", ":")).encode
 EXTENSION_KEY = "hybrid"
 
 
@@ -135,8 +134,8 @@ def parse_address(
         host,
         handshake_port,
         notify_port,
-        tp_size=_number({"tp_size": size}, "tp_size", 1),
-        dp_rank=_number({"remote_dp_rank": 0, **params}, "remote_dp_rank", 0),
+        tp_size=_checked(size, "tp_size", 1),
+        dp_rank=_checked(params.get("remote_dp_rank", 0), "remote_dp_rank", 0),
     )
 
 
@@ -156,7 +155,12 @@ def make_extension(
 
 def _digest(blocks: BlockLists, firsts: Sequence[int]) -> str:
     """Notices block ids that are not those of the hold, which it alone would confirm."""
-    return hashlib.sha256(_compact([blocks, list(firsts)]).encode()).hexdigest()[:32]
+    numbers = [*firsts]
+    for ids in blocks:
+        numbers.append(len(ids))
+        numbers += ids
+    packed = struct.pack(f"<{len(numbers)}q", *numbers)
+    return hashlib.sha256(packed).hexdigest()[:32]
 
 
 def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -177,7 +181,7 @@ def _firsts(extension: Mapping[str, Any], num_groups: int) -> list[int]:
     firsts = extension.get("first_positions")
     if not isinstance(firsts, list | tuple) or len(firsts) != num_groups:
         raise MalformedPayload(f"first_positions is {firsts!r}; expected {num_groups} numbers")
-    return [_number({"first_positions": first}, "first_positions", 0) for first in firsts]
+    return [_checked(first, "first_positions", 0) for first in firsts]
 
 
 def _text(params: Mapping[str, Any], key: str) -> str:
@@ -195,7 +199,10 @@ def _duration(params: Mapping[str, Any], key: str) -> float:
 
 
 def _number(params: Mapping[str, Any], key: str, low: int, high: int | None = None) -> int:
-    value = params.get(key)
+    return _checked(params.get(key), key, low, high)
+
+
+def _checked(value: Any, key: str, low: int, high: int | None = None) -> int:
     try:
         number = int(value) if isinstance(value, int | str) else None
     except ValueError:

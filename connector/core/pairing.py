@@ -87,8 +87,7 @@ def check_remote(
         MalformedPayload: naming the group and the position.
     """
     for group, blocks, first in zip(groups.on_wire, remote, firsts, strict=True):
-        for position in _positions(group, span):
-            _block(group, "producer", blocks, position - first, position)
+        _range_of(group, "producer", blocks, _positions(group, span), first)
 
 
 def plan_read(
@@ -136,10 +135,9 @@ def _pair(
             (_block(group, "consumer", local, position), source)
             for position in _state_positions(group, len(local), span, mode)
         ]
-    return [
-        (_block(group, "consumer", local, i), _block(group, "producer", remote, i - first, i))
-        for i in _positions(group, span)
-    ]
+    positions = _positions(group, span)
+    ours = _range_of(group, "consumer", local, positions, 0)
+    return list(zip(ours, _range_of(group, "producer", remote, positions, first), strict=True))
 
 
 def _positions(group: Group, span: Span) -> range:
@@ -186,6 +184,17 @@ def show_state(groups: TransferGroups, table: Sequence[list[int]], num_computed:
             assert num_computed % group.block_size == 0
             assert ids[target - 1] == NULL_BLOCK
             ids[target - 1] = ids[target]
+
+
+def _range_of(
+    group: Group, side: str, blocks: Sequence[int], positions: range, first: int
+) -> Sequence[int]:
+    """The blocks at ``positions``, where ``blocks`` begins with that at ``first``."""
+    begin, end = positions.start - first, positions.stop - first
+    found = blocks[begin:end] if 0 <= begin and end <= len(blocks) else ()
+    if len(found) != len(positions) or NULL_BLOCK in found:
+        return [_block(group, side, blocks, i - first, i) for i in positions]
+    return found
 
 
 def _block(

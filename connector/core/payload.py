@@ -7,6 +7,7 @@ place: they stand for positions whose block the producer no longer has.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from connector.core.errors import MalformedPayload
 from connector.core.groups import Group, GroupKind, TransferGroups
@@ -83,7 +84,31 @@ def decode(groups: TransferGroups, raw: object, *, num_blocks: int | None = None
 
 
 def _decode_group(index: int, group: Group, raw: object, num_blocks: int | None) -> list[int]:
-    where = f"remote_block_ids[{index}], {group.name}:"
+    if isinstance(raw, list) and _is_plain(raw, num_blocks):
+        ids = list(raw)
+    else:
+        ids = _checked(f"remote_block_ids[{index}], {group.name}:", raw, num_blocks)
+    if group.kind in (GroupKind.RING, GroupKind.STATE) and len(ids) != 1:
+        raise MalformedPayload(
+            f"remote_block_ids[{index}], {group.name}: holds exactly one block a request, "
+            f"got {len(ids)}"
+        )
+    return ids
+
+
+def _is_plain(raw: list[object], num_blocks: int | None) -> bool:
+    """Whether these are surely block ids: numbers in range, none of them twice."""
+    if not raw:
+        return True
+    if set(map(type, raw)) != {int}:
+        return False
+    ids = cast("list[int]", raw)
+    in_range = min(ids) >= 0 and (num_blocks is None or max(ids) < num_blocks)
+    return in_range and len(set(ids)) == len(ids)
+
+
+def _checked(where: str, raw: object, num_blocks: int | None) -> list[int]:
+    """The block ids of ``raw``, among which nulls may be there more than once."""
     if not isinstance(raw, list | tuple):
         raise MalformedPayload(f"{where} is {_kind(raw)}; expected a list of block ids")
     seen: set[int] = set()
@@ -96,8 +121,6 @@ def _decode_group(index: int, group: Group, raw: object, num_blocks: int | None)
         if block_id != NULL_BLOCK and block_id in seen:
             raise MalformedPayload(f"{where} block id {block_id} is there twice")
         seen.add(block_id)
-    if group.kind in (GroupKind.RING, GroupKind.STATE) and len(raw) != 1:
-        raise MalformedPayload(f"{where} holds exactly one block a request, got {len(raw)}")
     return list(raw)
 
 

@@ -28,6 +28,7 @@ _STANDING_IN = (
     "sim.guest.facades.",
     "sim.guest.fence",
     "sim.guest.guest_log",
+    "sim.guest.imports",
     "sim.kernel.watched_clock",
 )
 
