@@ -21,6 +21,8 @@ SCHEMA = 2
 _KEPT = 1024
 _DUMPED = 64
 
+_LEVELS = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
+
 _recent: deque[dict[str, Any]] = deque(maxlen=_KEPT)
 
 
@@ -29,7 +31,7 @@ def _keep(_logger: Any, level: str, event: MutableMapping[str, Any]) -> Mapping[
     stamped = {"schema": SCHEMA, "level": level, "at_s": round(time.monotonic(), 6), **event}
     if event["event"] != "flight-record":
         _recent.append(stamped)
-    if not _target.isEnabledFor(logging.getLevelName(level.upper())):
+    if not _target.isEnabledFor(_LEVELS[level]):
         raise structlog.DropEvent
     return stamped
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_layout import (
     HeadLayout,
-    compute_block_transfer_offsets,
     compute_head_slice_offsets,
     get_layer_head_layout,
     get_layer_transfer_geometry,
@@ -30,6 +29,20 @@ Offsets = tuple[list[int], list[int], list[int]]
 """Ours, the peer's, and sizes, in bytes."""
 
 
+class Blocks(NamedTuple):
+    """How the blocks of a layer lie.
+
+    Args:
+        pool: how many there are.
+        stride: bytes from one to the next.
+        size: bytes that are read of each.
+    """
+
+    pool: int
+    stride: int
+    size: int
+
+
 @dataclass(frozen=True)
 class Layer:
     """One layer's cache on this rank.
@@ -40,6 +53,7 @@ class Layer:
         spec: vLLM's.
         payload_index: the payload entry whose blocks it reads.
         regions: tensors over what is advertised for it; a recurrent layer has two.
+        blocks: how its blocks lie.
         head_layout: where its heads lie, if it can be told.
     """
 
@@ -48,16 +62,12 @@ class Layer:
     spec: KVCacheSpec
     payload_index: int
     regions: tuple[torch.Tensor, ...]
+    blocks: Blocks
     head_layout: HeadLayout | None
 
     @property
     def is_state(self) -> bool:
         return isinstance(self.spec, MambaSpec)
-
-    @property
-    def block_stride(self) -> int:
-        """Bytes from one block to the next."""
-        return int(self.cache.stride(0) * self.cache.element_size())
 
 
 class CacheMemory:
@@ -86,7 +96,6 @@ class CacheMemory:
             for name, cache in caches.items()
             if name in payload_index
         ]
-        self._specs = dict(specs)
         counts = {layer.name: layer.cache.shape[0] for layer in self.layers}
         self.num_blocks = self._same(counts, "blocks")
         storages = {layer.cache.untyped_storage().data_ptr() for layer in self.layers}
@@ -117,15 +126,16 @@ class CacheMemory:
         Raises:
             ValueError: a block id is outside one of the pools.
         """
-        if layer.is_state:
-            return self._state_offsets(layer, ours, theirs, peer_blocks)
+        pool, stride, size = layer.blocks
+        _check_pools(ours, pool, theirs, peer_blocks)
         mine = layer.head_layout
         if mine is None or peer_layout is None or (mine.is_dense and mine == peer_layout):
-            offsets: Offsets = compute_block_transfer_offsets(
-                layer.name, layer.cache, self._specs, list(ours), list(theirs), peer_blocks
+            offsets: Offsets = merge_contiguous_offsets(
+                [block * stride for block in ours],
+                [block * stride for block in theirs],
+                [size] * len(ours),
             )
             return offsets
-        _check_pools(ours, self.num_blocks, theirs, peer_blocks)
         if mine.num_heads != peer_layout.num_heads:
             raise PeerMismatch(
                 f"{layer.name} has {mine.num_heads} heads a rank here and {peer_layout.num_heads} "
@@ -135,19 +145,6 @@ class CacheMemory:
             peer_layout, mine, list(theirs), list(ours), 0, 0, mine.num_heads
         )
         return targets, sources, sizes
-
-    def _state_offsets(
-        self, layer: Layer, ours: Sequence[int], theirs: Sequence[int], peer_blocks: int
-    ) -> Offsets:
-        _check_pools(ours, self.num_blocks, theirs, peer_blocks)
-        size = layer.spec.state_content_size_bytes
-        stride = layer.block_stride
-        offsets: Offsets = merge_contiguous_offsets(
-            [block * stride for block in ours],
-            [block * stride for block in theirs],
-            [size] * len(ours),
-        )
-        return offsets
 
     def geometry(self) -> dict[str, Any]:
         """What makes a block's bytes mean the same elsewhere, by layer (for the fingerprint)."""
@@ -185,7 +182,10 @@ def _layer(
     if isinstance(spec, MambaSpec):
         parts = kda_conv_ssm(cache, spec)
         regions = tuple(contiguous_bytes(part, _extent(part)) for part in parts)
-        return Layer(name, cache, spec, payload_index, regions, None)
+        blocks = Blocks(
+            int(cache.shape[0]), _stride_of(cache), int(spec.state_content_size_bytes)
+        )
+        return Layer(name, cache, spec, payload_index, regions, blocks, None)
     try:
         geometry = get_layer_transfer_geometry(name, cache, specs)
     except ValueError as error:
@@ -199,7 +199,14 @@ def _layer(
     layout = None
     if not is_mla_cache_layer(specs, name):
         layout = get_layer_head_layout(name, cache, specs)
-    return Layer(name, cache, spec, payload_index, (region,), layout)
+    stride = int(geometry.block_stride * cache.element_size())
+    blocks = Blocks(int(geometry.num_blocks), stride, int(geometry.block_len))
+    return Layer(name, cache, spec, payload_index, (region,), blocks, layout)
+
+
+def _stride_of(cache: torch.Tensor) -> int:
+    """Bytes from one block to the next."""
+    return int(cache.stride(0) * cache.element_size())
 
 
 def _extent(tensor: torch.Tensor) -> int:
@@ -217,7 +224,7 @@ def _geometry(layer: Layer) -> list[Any]:
     return [
         layer.payload_index,
         [int(size) for size in cache.shape[1:]],
-        layer.block_stride,
+        _stride_of(cache),
         str(cache.dtype),
     ]
 
@@ -226,6 +233,8 @@ def _check_pools(
     ours: Sequence[int], our_blocks: int, theirs: Sequence[int], peer_blocks: int
 ) -> None:
     for side, ids, limit in (("our", ours, our_blocks), ("the peer's", theirs, peer_blocks)):
+        if not ids or (min(ids) >= 0 and max(ids) < limit):
+            continue
         for block_id in ids:
             if not 0 <= block_id < limit:
                 raise ValueError(f"{side} block id {block_id} is outside [0, {limit})")

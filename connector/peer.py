@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import zmq
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_layout import HeadLayout
@@ -20,7 +20,7 @@ from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.offer import HoldId
 from connector.core.pairing import Plan
 from connector.endpoint import Endpoint, Endpoints
-from connector.memory import CacheMemory
+from connector.memory import CacheMemory, Layer, Offsets
 from connector.transport import TransportError, unpack_memory
 
 CheckWelcome = Callable[[str, wire.Welcome], None]
@@ -46,6 +46,19 @@ class Batch:
         for at in range(0, len(self.sizes), _MOST_READS):
             part = slice(at, at + _MOST_READS)
             yield Batch(self.session, self.ours[part], self.theirs[part], self.sizes[part])
+
+
+class _Source(NamedTuple):
+    """One layer's cache here and at the peer: memories, the layer's starts in them, and its heads
+    there; ``key`` names the session."""
+
+    layer: Layer
+    key: tuple[int, int]
+    local: Any
+    remote: Any
+    local_base: int
+    remote_base: int
+    heads: HeadLayout | None
 
 
 class Peer:
@@ -91,7 +104,7 @@ class Peer:
         self._questions: zmq.Socket[bytes] | None = None
         self._answers: dict[int, bool | None] = {}
         self.welcome: wire.Welcome | None = None
-        self._remote: dict[str, tuple[Any, int]] = {}
+        self._sources: list[_Source] = []
         self._sessions: dict[tuple[int, int], Any] = {}
 
     # --------------------------------------------------------------- handshake
@@ -138,7 +151,7 @@ class Peer:
     def forget(self) -> None:
         """Shake hands again before the next read."""
         self.welcome = None
-        self._remote.clear()
+        self._sources.clear()
         self._sessions.clear()
         self._close_handshake()
 
@@ -185,7 +198,20 @@ class Peer:
             address = next(addresses, None)
             if address is None:
                 raise MalformedPayload(f"{self.name} advertises too few addresses")
-            self._remote[layer.name] = (memories[first], address - memories[first].data)
+            remote = memories[first]
+            local, local_base = self.endpoint.local[layer.name]
+            heads = welcome.metadata.kv_head_layouts.get(layer.name)
+            self._sources.append(
+                _Source(
+                    layer,
+                    (local.id, remote.id),
+                    local,
+                    remote,
+                    local_base,
+                    address - remote.data,
+                    None if heads is None else HeadLayout.from_wire(heads),
+                )
+            )
             for _ in layer.regions[1:]:
                 next(addresses, None)
 
@@ -204,15 +230,15 @@ class Peer:
         began = time.monotonic()
         if self._is_paused(began):
             return False
-        for layer in self._memory.layers:
-            local, remote = self.endpoint.local[layer.name][0], self._remote[layer.name][0]
-            key = (local.id, remote.id)
-            if key in self._sessions or not plan.pairs[layer.payload_index]:
+        for source in self._sources:
+            key = source.key
+            if key in self._sessions or not plan.pairs[source.layer.payload_index]:
                 continue
             if time.monotonic() - began > _TURN_S:
                 return False
             try:
-                self._sessions[key] = self.endpoint.transport.open_session(local, remote)
+                session = self.endpoint.transport.open_session(source.local, source.remote)
+                self._sessions[key] = session
             except TransportError as error:
                 self._pause(began, str(error))
                 raise
@@ -251,27 +277,21 @@ class Peer:
         Raises:
             ValueError: a block id is outside a pool.
         """
-        welcome, endpoint = self.welcome, self.endpoint
-        assert welcome is not None
-        assert endpoint is not None
+        assert self.welcome is not None
+        peer_blocks = self.welcome.metadata.num_blocks
         batches: dict[tuple[int, int], Batch] = {}
-        for layer in self._memory.layers:
+        offsets_of: dict[tuple[Any, ...], Offsets] = {}  # layers of a group mostly lie alike
+        for layer, key, _, _, local_base, remote_base, heads in self._sources:
             pairs = plan.pairs[layer.payload_index]
             if not pairs:
                 continue
-            wire_layout = welcome.metadata.kv_head_layouts.get(layer.name)
-            ours, theirs, sizes = self._memory.read_offsets(
-                layer,
-                [mine for mine, _ in pairs],
-                [other for _, other in pairs],
-                welcome.metadata.num_blocks,
-                None if wire_layout is None else HeadLayout.from_wire(wire_layout),
-            )
-            (local, local_base), (remote, remote_base) = (
-                endpoint.local[layer.name],
-                self._remote[layer.name],
-            )
-            key = (local.id, remote.id)
+            alike = (layer.payload_index, layer.blocks, layer.head_layout, heads)
+            if alike not in offsets_of:
+                mine, other = zip(*pairs, strict=True)
+                offsets_of[alike] = self._memory.read_offsets(
+                    layer, mine, other, peer_blocks, heads
+                )
+            ours, theirs, sizes = offsets_of[alike]
             batch = batches.setdefault(key, Batch(self._sessions[key], [], [], []))
             batch.ours += [local_base + offset for offset in ours]
             batch.theirs += [remote_base + offset for offset in theirs]

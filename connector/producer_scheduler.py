@@ -103,11 +103,9 @@ class ProducerScheduler:
 
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
         """What the ranks have to know in this step; lets go of holds whose time is over."""
-        now = time.monotonic()
-        for lease in self._leases.values():
-            if lease.state is LeaseState.HOLDING and now >= lease.deadline:
-                self._advance(lease, LeaseEvent.EXPIRED, now)
-        settles = any(
+        if self._leases:
+            self._expire()
+        settles = bool(self._expected) and any(
             self._may_end(request_id, num_tokens)
             for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items()
         )
@@ -147,8 +145,10 @@ class ProducerScheduler:
 
         A report of anything else changes nothing.
         """
-        now = time.monotonic()
         renewals = output.kv_connector_worker_meta
+        if not isinstance(renewals, Renewals) and not output.finished_sending:
+            return
+        now = time.monotonic()
         if isinstance(renewals, Renewals):
             for lease in self._leases.values():
                 if lease.expected.number in renewals.numbers:
@@ -178,6 +178,12 @@ class ProducerScheduler:
 
     def _new_orders(self) -> StepOrders:
         return StepOrders(incarnation=self.incarnation)
+
+    def _expire(self) -> None:
+        now = time.monotonic()
+        for lease in self._leases.values():
+            if lease.state is LeaseState.HOLDING and now >= lease.deadline:
+                self._advance(lease, LeaseEvent.EXPIRED, now)
 
     def _advance(self, lease: _Lease, event: LeaseEvent, now: float) -> None:
         move = LEASE(lease.state, event)

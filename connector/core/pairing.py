@@ -191,7 +191,7 @@ def _range_of(
 ) -> Sequence[int]:
     """The blocks at ``positions``, where ``blocks`` begins with that at ``first``."""
     begin, end = positions.start - first, positions.stop - first
-    found = blocks[begin:end] if 0 <= begin and end <= len(blocks) else ()
+    found = blocks[begin:end] if begin >= 0 and end <= len(blocks) else ()
     if len(found) != len(positions) or NULL_BLOCK in found:
         return [_block(group, side, blocks, i - first, i) for i in positions]
     return found
