@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorMetadata,
@@ -13,8 +14,7 @@ from connector.core.offer import Address, HoldId
 from connector.core.pairing import Plan
 
 
-@dataclass(frozen=True)
-class LoadOrder:
+class LoadOrder(NamedTuple):
     """Read one request's blocks.
 
     Args:
@@ -34,8 +34,7 @@ class LoadOrder:
     waits: bool
 
 
-@dataclass(frozen=True)
-class KeepOrder:
+class KeepOrder(NamedTuple):
     """Renew the lease of a hold until it is released.
 
     Args:
@@ -51,8 +50,7 @@ class KeepOrder:
     lease_s: float
 
 
-@dataclass(frozen=True)
-class ReleaseOrder:
+class ReleaseOrder(NamedTuple):
     """Tell a producer that nothing (more) will be read."""
 
     transfer_id: str
@@ -60,8 +58,7 @@ class ReleaseOrder:
     hold: HoldId | None
 
 
-@dataclass(frozen=True)
-class ExpectedHold:
+class ExpectedHold(NamedTuple):
     """A request of the producer whose blocks will be handed over when it ends."""
 
     request_id: str

@@ -10,8 +10,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from connector.core.errors import MalformedPayload
 from connector.core.fingerprint import PROTOCOL_VERSION
@@ -22,16 +21,14 @@ from connector.core.payload import BlockLists, decode
 EXTENSION_KEY = "hybrid"
 
 
-@dataclass(frozen=True)
-class HoldId:
+class HoldId(NamedTuple):
     """Names one hold for ever: the producer's start, and a number within it."""
 
     incarnation: str
     number: int
 
 
-@dataclass(frozen=True)
-class Address:
+class Address(NamedTuple):
     """Where rank 0 of an engine listens.
 
     Args:
@@ -52,8 +49,7 @@ class Address:
         return first + self.dp_rank * self.tp_size + rank
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """A producer's blocks for one request.
 
     Args:
@@ -96,9 +92,10 @@ def parse_offer(
     extension = _extension(params)
     address = parse_address(params, tp_size=tp_size, embedded=embedded)
     blocks = decode(groups, params.get("remote_block_ids"))
-    firsts: Sequence[int] = first_positions(groups, blocks, num_prompt)
     hold, lease_s = None, 0.0
-    if extension is not None:
+    if extension is None:
+        firsts = first_positions(groups, blocks, num_prompt)
+    else:
         hold = HoldId(_text(extension, "incarnation"), _number(extension, "hold", 0))
         lease_s = _duration(extension, "lease_s")
         firsts = _firsts(extension, len(groups))

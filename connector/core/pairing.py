@@ -8,8 +8,7 @@ position 0; the producer's list of a sliding window begins later.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from connector.core.errors import MalformedPayload
 from connector.core.groups import Group, GroupKind, TransferGroups
@@ -20,8 +19,7 @@ Pairs = list[tuple[int, int]]
 """(our block, the producer's block), for one group."""
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """The tokens that a load provides.
 
     Args:
@@ -41,8 +39,7 @@ class Span:
         return min(self.promised, self.prompt - 1)
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """What one request reads.
 
     Args:
