@@ -157,7 +157,7 @@ def _digest(blocks: BlockLists, firsts: Sequence[int]) -> str:
         numbers.append(len(ids))
         numbers += ids
     packed = struct.pack(f"<{len(numbers)}q", *numbers)
-    return hashlib.sha256(packed).hexdigest()[:32]
+    return hashlib.blake2b(packed, digest_size=16).hexdigest()
 
 
 def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
