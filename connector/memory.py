@@ -182,9 +182,7 @@ def _layer(
     if isinstance(spec, MambaSpec):
         parts = kda_conv_ssm(cache, spec)
         regions = tuple(contiguous_bytes(part, _extent(part)) for part in parts)
-        blocks = Blocks(
-            int(cache.shape[0]), _stride_of(cache), int(spec.state_content_size_bytes)
-        )
+        blocks = Blocks(int(cache.shape[0]), _stride_of(cache), int(spec.state_content_size_bytes))
         return Layer(name, cache, spec, payload_index, regions, blocks, None)
     try:
         geometry = get_layer_transfer_geometry(name, cache, specs)

@@ -105,7 +105,7 @@ class ProducerScheduler:
         """What the ranks have to know in this step; lets go of holds whose time is over."""
         if self._leases:
             self._expire()
-        settles = bool(self._expected) and any(
+        settles = bool(self._running) and any(
             self._may_end(request_id, num_tokens)
             for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items()
         )
