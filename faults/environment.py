@@ -21,11 +21,11 @@ INSTALL_LINES = (
 )
 
 CONNECTOR_NOTE = (
-    f"on AMD, vLLM {VLLM} uses Kimi-K3's specialised decode runtime only beside an in-tree "
-    "connector: with HybridReadConnector, or any other that is loaded by kv_connector_module_path, "
-    "that model decodes without it"
+    f"on AMD, vLLM {VLLM} uses Kimi-K3's specialised decode runtime beside KV transfer only on a "
+    "consumer with MoRIIOConnector, by that name and without kv_connector_module_path: with "
+    "HybridReadConnector, or any other connector, that model decodes without it"
 )
-"""What an out-of-tree connector costs on machines that this command cannot see."""
+"""What any connector but MoRIIO's costs on machines that this command cannot see."""
 
 # Importing vLLM's scheduler alone takes 0.5 GB; the rest is room for KV caches.
 _COMFORTABLE_MEMORY = 2 << 30

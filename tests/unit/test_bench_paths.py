@@ -24,7 +24,8 @@ def scenario_of(connector: str) -> Scenario:
 
 
 class Profiled(Paths):
-    """Notes calls of the simulator's code within intervals, apart from those that end one."""
+    """Notes calls of the simulator's code within intervals, apart from those that end one, and
+    from what a library asks the simulator on its own when a connector logs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +49,9 @@ class Profiled(Paths):
             return
         module, name = str(frame.f_globals.get("__name__", "")), frame.f_code.co_qualname
         is_own = module == "sim.guest.stopwatch" or name == "Thread.run"
-        if module.startswith("sim.") and not is_own:
+        back = frame.f_back
+        is_log = back is not None and back.f_globals.get("__name__") == "logging"
+        if module.startswith("sim.") and not is_own and not is_log:
             self.strays[f"{module}:{name}"] += 1
 
 

@@ -169,15 +169,16 @@ def test_people_see_the_install_lines_only_when_something_is_missing(
 def test_the_cost_of_an_out_of_tree_connector_is_said_and_is_what_vllm_does(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In both forms; vLLM's runtime asks for a connector's name and that it has no module path."""
+    """In both forms; vLLM's runtime asks for a connector's name, its role, and no module path."""
     run(["doctor"])
     people = capsys.readouterr().out
     run(["doctor", "--json"])
     (note,) = json.loads(capsys.readouterr().out)["notes"]
-    assert "Kimi-K3's specialised decode runtime only beside an in-tree" in note
+    assert "beside KV transfer only on a consumer with MoRIIOConnector, by that name" in note
     assert f"connectors: {note}" in people
     assert vllm.__file__ is not None
     runtime = Path(vllm.__file__).parent / "models/kimi_k3/amd/specialized_decode/runtime"
     source = (runtime / "__init__.py").read_text()
     assert "kv.kv_connector_module_path is not None" in source
-    assert "MoRIIOConnector" in source
+    assert 'kv.kv_connector != "MoRIIOConnector"' in source
+    assert 'kv.kv_role != "kv_consumer"' in source
