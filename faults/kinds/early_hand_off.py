@@ -26,7 +26,7 @@ class EarlyHandOff(Fault, frozen=True, tag="early-hand-off"):
             )
         if any(engine.connector is None for engine in scene.bed.engines):
             raise CannotStrike("there is no producer")
-        if router.phase_of(request) not in ("queued_at_p", "prefill"):
-            raise CannotStrike(f"{request} has been prefilled")
+        if not {"queued_at_p", "prefill"}.issuperset(scene.lifecycle.phases_of(request)):
+            raise CannotStrike(f"{request} has been prefilled, or a consumer knows of it")
         scene.hit([request])
         router.hand_off_early(request)

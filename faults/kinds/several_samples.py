@@ -24,7 +24,7 @@ class SeveralSamples(Fault, frozen=True, tag="several-samples"):
 
     def strike(self, scene: Scene) -> None:
         request = scene.client_request()
-        if scene.bed.router.phase_of(request) not in _BEFORE_HAND_OFF:
+        if not set(_BEFORE_HAND_OFF).issuperset(scene.lifecycle.phases_of(request)):
             raise CannotStrike(f"{request} has been handed off, for one sample")
         scene.hit([request])
         scene.bed.router.ask_for(request, self.samples)
