@@ -13,7 +13,7 @@ import zmq
 from vllm.utils.network_utils import make_zmq_path
 
 from connector import wire
-from connector.core.errors import MalformedPayload, PeerMismatch
+from connector.core.errors import MalformedPayload
 from connector.counters import Counters
 from connector.holds import HoldBook
 from connector.logs import log
@@ -85,14 +85,17 @@ class Listener:
             for socket, _events in poller.poll():
                 if socket is self._closing:
                     return
-                frames = socket.recv_multipart()
-                try:
-                    self._handle(socket, frames)
-                except (MalformedPayload, PeerMismatch) as error:
-                    self._counters.add("malformed_messages")
-                    self._log.warning("message-dropped", reason=str(error))
-                except zmq.ZMQError as error:
-                    self._log.warning("answer-not-sent", reason=str(error))
+                self._take(socket)
+
+    def _take(self, socket: zmq.Socket[bytes]) -> None:
+        """An error here must not end the thread, without which nobody would be answered."""
+        try:
+            self._handle(socket, socket.recv_multipart())
+        except zmq.ZMQError as error:
+            self._log.warning("answer-not-sent", reason=str(error))
+        except Exception as error:
+            self._counters.add("malformed_messages")
+            self._log.warning("message-dropped", reason=str(error) or repr(error))
 
     def _handle(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
         identity, *rest = frames

@@ -10,7 +10,8 @@ Notify port: upstream's release. One key is added, for peers that have told that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import reprlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ from connector.core.fingerprint import PROTOCOL_VERSION, Fingerprint
 from connector.core.offer import EXTENSION_KEY, HoldId
 
 GET_META: bytes = MoRIIOConstants.GET_META_MSG
+
+_MOST = 2**63 - 1  # what any peer can hold and send back
 
 MemoryDescriptors = dict[str, list[bytes]]
 """Packed descriptors of each layer's regions."""
@@ -76,8 +79,10 @@ def decode_welcome(first: bytes, second: bytes) -> Welcome:
     try:
         metadata = msgspec.msgpack.decode(first, type=AgentMetadata)
         descriptors = msgspec.msgpack.decode(second)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedPayload(f"the handshake answer cannot be decoded: {error}") from None
+    for number in (metadata.num_blocks, *metadata.kv_caches_base_addr):
+        _number({"the handshake answer": number}, "the handshake answer")
     if not isinstance(descriptors, dict) or not all(
         isinstance(regions, list) and all(isinstance(region, bytes) for region in regions)
         for regions in descriptors.values()
@@ -86,9 +91,10 @@ def decode_welcome(first: bytes, second: bytes) -> Welcome:
     extension = metadata.hybrid
     if extension.get("version") != PROTOCOL_VERSION:
         return Welcome(metadata, descriptors, None, None)
-    return Welcome(
-        metadata, descriptors, str(extension.get("incarnation")), extension.get("fingerprint")
-    )
+    fingerprint = extension.get("fingerprint")
+    if not isinstance(fingerprint, dict):
+        raise MalformedPayload(f"fingerprint is {reprlib.repr(fingerprint)}; expected a mapping")
+    return Welcome(metadata, descriptors, _text(extension, "incarnation"), fingerprint)
 
 
 # ------------------------------------------------------------------- is it held?
@@ -102,10 +108,7 @@ def encode_question(hold: HoldId, number: int) -> bytes:
 def decode_question(message: bytes) -> tuple[HoldId, int]:
     """Raises MalformedPayload."""
     fields = _unpack(message)
-    try:
-        return HoldId(str(fields["incarnation"]), int(fields["hold"])), int(fields["ask"])
-    except (KeyError, TypeError, ValueError):
-        raise MalformedPayload(f"not a question: {fields!r}") from None
+    return _hold(fields), _number(fields, "ask")
 
 
 def encode_answer(number: int, is_held: bool) -> bytes:
@@ -115,10 +118,10 @@ def encode_answer(number: int, is_held: bool) -> bytes:
 def decode_answer(message: bytes) -> tuple[int, bool]:
     """Raises MalformedPayload."""
     fields = _unpack(message)
-    number, is_held = fields.get("answer"), fields.get("held")
-    if type(number) is not int or type(is_held) is not bool:
-        raise MalformedPayload(f"not an answer: {fields!r}")
-    return number, is_held
+    is_held = fields.get("held")
+    if type(is_held) is not bool:
+        raise MalformedPayload(f"not an answer: {reprlib.repr(fields)}")
+    return _number(fields, "answer"), is_held
 
 
 # ---------------------------------------------------------------------- renewals
@@ -138,14 +141,10 @@ def decode_renewal(message: bytes) -> list[HoldId] | None:
     fields = _unpack(message)
     if "renew" not in fields:
         return None
-    numbers, incarnation = fields["renew"], fields.get("incarnation")
-    if (
-        not isinstance(incarnation, str)
-        or not isinstance(numbers, list)
-        or not all(type(number) is int for number in numbers)
-    ):
-        raise MalformedPayload(f"not a renewal: {fields!r}"[:200])
-    return [HoldId(incarnation, number) for number in numbers]
+    numbers, incarnation = fields["renew"], _text(fields, "incarnation")
+    if not isinstance(numbers, list):
+        raise MalformedPayload(f"not a renewal: {reprlib.repr(fields)}")
+    return [HoldId(incarnation, _number({"renew": number}, "renew")) for number in numbers]
 
 
 # ---------------------------------------------------------------------- releases
@@ -193,23 +192,20 @@ def decode_release(message: bytes) -> Release:
     """
     try:
         fields = msgspec.msgpack.decode(message)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
         return _bare_release(message)
-    transfer_id, size = fields.get("transfer_id"), fields.get("consumer_tp_size", 1)
-    if fields.get("type") != "release" or not isinstance(transfer_id, str):
-        raise MalformedPayload(f"not a release: {fields!r}"[:200])
-    if type(size) is not int or size < 1:
-        raise MalformedPayload(f"consumer_tp_size is {size!r}; expected a number from 1 on")
+    if fields.get("type") != "release":
+        raise MalformedPayload(f"not a release: {reprlib.repr(fields)}")
+    transfer_id = _text(fields, "transfer_id")
+    size = _number({"consumer_tp_size": 1, **fields}, "consumer_tp_size", 1)
     extension = fields.get(EXTENSION_KEY)
     if extension is None:
         return Release(transfer_id, size)
-    try:
-        hold = HoldId(str(extension["incarnation"]), int(extension["hold"]))
-        return Release(transfer_id, size, hold, int(extension["reader"]))
-    except (KeyError, TypeError, ValueError):
-        raise MalformedPayload(f"not a release: {fields!r}"[:200]) from None
+    if not isinstance(extension, dict):
+        raise MalformedPayload(f"not a release: {reprlib.repr(fields)}")
+    return Release(transfer_id, size, _hold(extension), _number(extension, "reader"))
 
 
 def _bare_release(message: bytes) -> Release:
@@ -229,10 +225,32 @@ def _pack(fields: dict[str, Any]) -> bytes:
 def _unpack(message: bytes) -> dict[str, Any]:
     try:
         fields = msgspec.msgpack.decode(message)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise MalformedPayload(f"not msgpack: {error}") from None
     if not isinstance(fields, dict) or fields.get("type") != EXTENSION_KEY:
         raise MalformedPayload(f"unknown message {message[:80]!r}")
     if fields.get("version") != PROTOCOL_VERSION:
-        raise MalformedPayload(f"version {fields.get('version')!r}; known is {PROTOCOL_VERSION}")
+        raise MalformedPayload(
+            f"version {reprlib.repr(fields.get('version'))}; known is {PROTOCOL_VERSION}"
+        )
     return fields
+
+
+def _hold(fields: Mapping[str, Any]) -> HoldId:
+    return HoldId(_text(fields, "incarnation"), _number(fields, "hold"))
+
+
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
+    if not isinstance(value, str):
+        raise MalformedPayload(f"{key} is {reprlib.repr(value)}; expected a text")
+    return value
+
+
+def _number(fields: Mapping[str, Any], key: str, low: int = 0) -> int:
+    value = fields.get(key)
+    if type(value) is not int or not low <= value <= _MOST:
+        raise MalformedPayload(
+            f"{key} is {reprlib.repr(value)}; expected a number from {low} to {_MOST}"
+        )
+    return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import msgspec
 import zmq
 
 from faults.fault import CannotStrike, Fault
@@ -14,7 +15,9 @@ from sim.kernel import Node, Process
 from sim.network import Endpoint, Listener
 from sim.units import MS
 
-Content = Literal["random", "empty", "wrong-type", "truncated", "oversized"]
+Content = Literal[
+    "random", "empty", "wrong-type", "truncated", "oversized", "nested", "infinite", "huge"
+]
 _STRANGER = Node("stranger", "10.0.255.254")
 _SOCKET_TYPES = (zmq.DEALER, zmq.REQ, zmq.PUSH, zmq.PUB, zmq.SUB, zmq.PAIR)
 _STAYS_NS = 100 * MS
@@ -24,7 +27,9 @@ class MalformedMessage(Fault, frozen=True, tag="malformed-message"):
     """A stranger connects to the listening ports of an engine and sends nonsense.
 
     ``content``: 64 random bytes; an empty frame; a msgpack integer; a msgpack map of which the
-    end is missing; or a megabyte. ``port`` chooses one of the ports.
+    end is missing; a megabyte; 2000 arrays in each other; or a question of the connector `hybrid`
+    about a hold whose number is infinite, or has 30 digits as text. ``port`` chooses one of the
+    ports.
     """
 
     content: Content = "random"
@@ -54,7 +59,15 @@ class MalformedMessage(Fault, frozen=True, tag="malformed-message"):
             "wrong-type": b"\x2a",
             "truncated": b"\x83\xa4type\xa6notify\xa6req_id",
             "oversized": b"x" * (1 << 20),
+            "nested": b"\x91" * 2000,
+            "infinite": _question(ask=1, hold=float("inf")),
+            "huge": _question(ask="1" * 30, hold=1),
         }[self.content]
+
+
+def _question(**numbers: object) -> bytes:
+    fields = {"type": "hybrid", "version": 1, "incarnation": "", **numbers}
+    return msgspec.msgpack.encode(fields)
 
 
 def _send(scene: Scene, listener: Listener, frame: bytes) -> None:
