@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
 from sim.model.footprint import Integers
 from sim.oracles.base import Oracle, OracleContext
@@ -111,7 +110,7 @@ def _words(layout: tuple[Any, ...]) -> str:
 
 def _entries(spec: Any, cache_dtype: str) -> str:
     """The type of entries or states; what is bytes to torch is a type of vLLM's to kernels."""
-    if getattr(spec, "dtype", None) is torch.uint8:
+    if str(getattr(spec, "dtype", None)) == "torch.uint8":
         return cache_dtype
     dtypes = getattr(spec, "dtypes", None) or [getattr(spec, "dtype", "mixed entries")]
     return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
