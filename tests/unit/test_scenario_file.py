@@ -72,7 +72,8 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
         ("", "s.yaml: the document: is None, expected a mapping with the keys schema_version, "),
         (
             "model: lama",
-            "s.yaml: model: unknown model 'lama' (did you mean 'llama'?); use one of: deepseek-mla, ",
+            "s.yaml: model: unknown model 'lama' (did you mean 'llama'?); use one of: "
+            "deepseek-mla, ",
         ),
         ("connector: x", "s.yaml: connector: unknown connector 'x'; known are example, "),
         (
