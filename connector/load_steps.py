@@ -63,6 +63,7 @@ class Load:
     question: int = 0
     cause: Cause = Cause.INTERNAL
     reason: str = ""
+    is_reported: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -114,9 +115,17 @@ class LoadSteps:
         try:
             self._move(load, self._event(load, now), now)
         except Exception as error:
+            self._fail(load, error, now)
+
+    def _fail(self, load: Load, error: Exception, now: float) -> None:
+        """Whatever goes wrong here, too: a load that has ended is reported."""
+        load.cause, load.reason = Cause.INTERNAL, repr(error)
+        try:
             self._about(load).exception("load-broken", reason=repr(error))
-            load.cause, load.reason = Cause.INTERNAL, repr(error)
             self._move(load, self._give_up(load, now), now)
+        finally:
+            if load.has_ended and not load.is_reported:
+                self._report(load, is_loaded=False, now=now)
 
     def _move(self, load: Load, event: LoadEvent | None, now: float) -> None:
         while event is not None:
@@ -259,6 +268,8 @@ class LoadSteps:
 
     def _report(self, load: Load, *, is_loaded: bool, now: float) -> None:
         request, about = load.order.request_id, self._about(load)
+        load.is_reported = True
+        self._results.add(request, is_loaded=is_loaded)  # first: what follows may fail
         seconds = round(now - load.started, 6)
         if is_loaded:
             self._counters.add("loads")
@@ -271,7 +282,6 @@ class LoadSteps:
             dump(about, request, load.peer.name if load.peer is not None else None)
         if load.peer is not None:
             load.peer.drop(load.question)
-        self._results.add(request, is_loaded=is_loaded)
 
     def _about(self, load: Load) -> Log:
         order = load.order

@@ -90,14 +90,19 @@ class Loader:
             with self._survives():
                 self._peers.receive()
             for load in self._loads:
-                self._steps.go_on(load, now)
+                with self._survives():
+                    self._steps.go_on(load, now)
             self._loads = [load for load in self._loads if not load.has_ended]
             with self._survives():
                 reading = [load.endpoint for load in self._loads if load.is_reading]
                 self._endpoints.close_retired(reading)
             with self._survives():
                 self._renewer.go_on(now)
-            self._rest()
+            with self._survives():
+                reading_from = [load.peer for load in self._loads]
+                self._peers.close_unused([*reading_from, *self._renewer.connecting])
+            with self._survives():
+                self._rest()
         self._peers.close()
         self._releaser.close()
 
@@ -125,7 +130,8 @@ class Loader:
                 with self._survives():
                     self._releaser.release(order)
             elif isinstance(order, KeepOrder):
-                self._renewer.keep(order, time.monotonic())
+                with self._survives():
+                    self._renewer.keep(order, time.monotonic())
             else:
                 self._loads.append(order)
 

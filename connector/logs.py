@@ -9,9 +9,11 @@ fails.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -24,13 +26,15 @@ _DUMPED = 64
 _LEVELS = {name.lower(): number for name, number in logging.getLevelNamesMapping().items()}
 
 _recent: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+_lock = threading.Lock()  # the scheduler's thread, the loader's and the listener's all write
 
 
 def _keep(_logger: Any, level: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Stamp an event and remember it; below the logger's level it goes no further."""
     stamped = {"schema": SCHEMA, "level": level, "at_s": round(time.monotonic(), 6), **event}
     if event["event"] != "flight-record":
-        _recent.append(stamped)
+        with _lock:
+            _recent.append(stamped)
     if not _target.isEnabledFor(_LEVELS[level]):
         raise structlog.DropEvent
     return stamped
@@ -52,13 +56,18 @@ log: Log = structlog.wrap_logger(
 def dump(bound: Log, request: str, peer: str | None = None) -> None:
     """Write out what is remembered of a request, and of its peer apart from other requests.
 
+    Whatever fails here is no reason for the caller to fail.
+
     Args:
         bound: a log that is bound to what the record is about.
         request: whose load failed.
         peer: that it was to be read from.
     """
-    about = [event for event in _recent if _is_about(event, request, peer)]
-    bound.warning("flight-record", events=about[-_DUMPED:])
+    with suppress(Exception):
+        with _lock:
+            recent = list(_recent)
+        about = [event for event in recent if _is_about(event, request, peer)]
+        bound.warning("flight-record", events=about[-_DUMPED:])
 
 
 def _is_about(event: Mapping[str, Any], request: str, peer: str | None) -> bool:

@@ -131,7 +131,7 @@ class Peer:
         if len(self._frames) < 2:
             return False
         frames, self._frames = self._frames, []
-        self._close_handshake()
+        self.close_handshake()
         welcome = wire.decode_welcome(frames[0], frames[1])
         if incarnation not in (None, welcome.incarnation):
             raise PeerMismatch(
@@ -153,11 +153,11 @@ class Peer:
         self.welcome = None
         self._sources.clear()
         self._sessions.clear()
-        self._close_handshake()
+        self.close_handshake()
 
     def _say_hello(self, now: float) -> None:
         """On a socket of its own, so that late answers to earlier attempts are not mixed in."""
-        self._close_handshake()
+        self.close_handshake()
         self._handshake = self._context.socket(zmq.DEALER)
         self._handshake.setsockopt(zmq.LINGER, 0)
         self._handshake.connect(self._path)
@@ -173,7 +173,8 @@ class Peer:
                 return
             self._frames.append(frames[-1])
 
-    def _close_handshake(self) -> None:
+    def close_handshake(self) -> None:
+        """Wait for no answer to it any longer."""
         self._frames.clear()
         if self._handshake is not None:
             self._handshake.close()

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 from connector.core.errors import ConnectorError, PeerMismatch
 from connector.core.offer import Address, HoldId
 from connector.core.ranks import source_rank
 from connector.counters import Counters
 from connector.logs import log
-from connector.peer import Peer
 
-MakePeer = Callable[[str, int], Peer]
+if TYPE_CHECKING:
+    from connector.peer import Peer  # needs mori, this does not
+
+MakePeer: TypeAlias = "Callable[[str, int], Peer]"
+
+_MOST_KEPT = 256
 
 
 class PeerBook:
     """Knows each producer rank once, and which of them cannot confirm what they hold.
+
+    Producers come and go, and addresses may be wrong, so only the ranks that were used last are
+    kept besides those in use.
 
     Args:
         make_peer: for a host and a handshake port.
@@ -54,9 +62,22 @@ class PeerBook:
         """
         rank = source_rank(self._rank, self._tp_size, address.tp_size)
         key = (address.host, address.port_of(address.handshake_port, rank))
-        if key not in self._peers:
-            self._peers[key] = self._make_peer(*key)
-        return self._peers[key]
+        peer = self._peers.pop(key, None) or self._make_peer(*key)
+        self._peers[key] = peer  # behind all others
+        return peer
+
+    def close_unused(self, in_use: Container[Peer | None]) -> None:
+        """Wait for no handshake that nobody needs, and forget ranks that are not used any more."""
+        surplus = len(self._peers) - _MOST_KEPT
+        for key, peer in list(self._peers.items()):
+            if peer in in_use:
+                continue
+            peer.close_handshake()
+            if surplus > 0:
+                surplus -= 1
+                peer.close()
+                del self._peers[key]
+                self._unsafe.pop(peer.name, None)
 
     def receive(self) -> None:
         """Take the answers that have arrived."""

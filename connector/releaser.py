@@ -14,12 +14,14 @@ from connector.metadata import ReleaseOrder
 from connector.renewer import Renewer
 from connector.wire import Release, encode_release
 
+_MOST_SOCKETS = 256
+
 
 class Releaser:
     """Sends releases without waiting; a lost one costs the producer its hold time-out.
 
     Args:
-        context: for sockets, one a producer rank.
+        context: for sockets, one for each of the producer ranks that were released last.
         rank: of tensor parallelism.
         tp_size: of this engine.
         renewer: of the leases that a release makes an end of.
@@ -58,7 +60,9 @@ class Releaser:
 
     def _socket(self, path: str) -> zmq.Socket[bytes]:
         """Raises zmq.ZMQError: there is no such address."""
-        if path not in self._sockets:
+        socket = self._sockets.pop(path, None)
+        if socket is None:
+            self._make_room()
             socket = self._context.socket(zmq.DEALER)
             socket.setsockopt(zmq.LINGER, 0)
             try:
@@ -66,8 +70,13 @@ class Releaser:
             except zmq.ZMQError:
                 socket.close()
                 raise
-            self._sockets[path] = socket
-        return self._sockets[path]
+        self._sockets[path] = socket  # behind all others
+        return socket
+
+    def _make_room(self) -> None:
+        if len(self._sockets) >= _MOST_SOCKETS:
+            longest_unused = next(iter(self._sockets))
+            self._sockets.pop(longest_unused).close()
 
     def close(self) -> None:
         for socket in self._sockets.values():

@@ -57,7 +57,8 @@ class Renewer:
         self._renewal_timeout_s = renewal_timeout_s
         self._counters = counters
         self._kept: dict[tuple[Address, str], _Kept] = {}
-        self._connecting: list[Peer] = []
+        self.connecting: list[Peer] = []
+        """Peers whose answer to a handshake a renewal waits for."""
         self._log = log.bind(role="consumer", half="worker")
 
     def __len__(self) -> int:
@@ -82,7 +83,7 @@ class Renewer:
 
     def go_on(self, now: float) -> None:
         """Send what is due."""
-        self._connecting = []
+        self.connecting = []
         for (_, incarnation), kept in list(self._kept.items()):
             if now >= kept.due_at:
                 self._drop_overdue(kept, now)
@@ -97,7 +98,7 @@ class Renewer:
     @property
     def sockets(self) -> list[zmq.Socket[Any]]:
         """What the answer to a handshake that a renewal waits for may arrive on."""
-        return [socket for peer in self._connecting for socket in peer.sockets]
+        return [socket for peer in self.connecting for socket in peer.sockets]
 
     # ---------------------------------------------------------------- internal
 
@@ -117,7 +118,7 @@ class Renewer:
     def _send(self, kept: _Kept, incarnation: str, now: float) -> None:
         peer = self._peer_of(kept.address)
         if not peer.connect(now, incarnation):
-            self._connecting.append(peer)
+            self.connecting.append(peer)
             return
         peer.extend_leases(incarnation, list(kept.orders))
         self._counters.add("sent_renewals", len(kept.orders))

@@ -19,6 +19,9 @@ from connector.core.pairing import first_positions
 from connector.core.payload import BlockLists, decode
 
 EXTENSION_KEY = "hybrid"
+_PLACE = ("remote_host", "remote_handshake_port", "remote_notify_port")
+_HIGHEST_PORT = 65535
+_MOST_RANKS = 64  # that a consumer may have to release
 
 
 class HoldId(NamedTuple):
@@ -36,7 +39,7 @@ class Address(NamedTuple):
         handshake_port: of rank 0.
         notify_port: of rank 0.
         tp_size: ranks; their ports follow.
-        dp_rank: data-parallel rank, which shifts the ports.
+        dp_rank: data-parallel rank among those of its machine, which shifts the ports.
     """
 
     host: str
@@ -119,21 +122,21 @@ def parse_address(
     Raises:
         MalformedPayload: naming the key.
     """
-    if embedded is None:
-        embedded = (
-            _text(params, "remote_host"),
-            _number(params, "remote_handshake_port", 1, 65535),
-            _number(params, "remote_notify_port", 1, 65535),
-        )
-    host, handshake_port, notify_port = embedded
+    if embedded is not None:
+        params = {**params, **dict(zip(_PLACE, embedded, strict=True))}
     size = params.get("remote_tp_size") or params.get("tp_size") or tp_size
-    return Address(
-        host,
-        handshake_port,
-        notify_port,
-        tp_size=_checked(size, "tp_size", 1),
-        dp_rank=_checked(params.get("remote_dp_rank", 0), "remote_dp_rank", 0),
+    dp_rank = _checked(params.get("remote_dp_rank", 0), "remote_dp_rank", 0)
+    dp_local = _checked(params.get("remote_dp_size_local") or 0, "remote_dp_size_local", 0)
+    address = Address(
+        _text(params, "remote_host"),
+        _number(params, "remote_handshake_port", 1, _HIGHEST_PORT),
+        _number(params, "remote_notify_port", 1, _HIGHEST_PORT),
+        tp_size=_checked(size, "tp_size", 1, _MOST_RANKS),
+        dp_rank=dp_rank % dp_local if dp_local else dp_rank,  # each machine counts from 0
     )
+    last = max(address.handshake_port, address.notify_port)
+    _checked(address.port_of(last, address.tp_size - 1), "the last rank's port", 1, _HIGHEST_PORT)
+    return address
 
 
 def make_extension(

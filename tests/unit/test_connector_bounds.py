@@ -1,0 +1,143 @@
+"""What a consumer's rank keeps is bounded, whatever addresses requests name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from connector.core.errors import MalformedPayload
+from connector.core.offer import Address, parse_address
+from connector.counters import Counters
+from connector.metadata import ReleaseOrder
+from connector.peer_book import PeerBook
+from connector.releaser import Releaser
+from connector.renewer import Renewer
+
+MANY = 1500
+PARAMS: dict[str, Any] = {
+    "remote_host": "10.0.0.2",
+    "remote_handshake_port": 6301,
+    "remote_notify_port": 61005,
+    "tp_size": 8,
+}
+
+
+class FakePeer:
+    """A producer rank that never answers."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.name = f"{host}:{port}"
+        self.is_closed = False
+        self.is_waiting = True
+
+    def close_handshake(self) -> None:
+        self.is_waiting = False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def address(number: int) -> Address:
+    return Address("127.0.0.1", 1000 + number, 30000 + number, 1)
+
+
+@pytest.fixture
+def book() -> PeerBook:
+    make: Any = FakePeer
+    return PeerBook(make, 0, 1, Counters(), requires_safe_reads=False)
+
+
+@pytest.mark.requirement("R18")
+def test_ranks_that_were_not_used_for_longest_are_forgotten(book: PeerBook) -> None:
+    """All others stay as they are."""
+    peers: list[Any] = []
+    for number in range(MANY):
+        peers.append(book.source(address(number)))
+        book.source(address(0))
+        book.close_unused([])
+    assert [peer.is_closed for peer in peers] == [
+        number not in (0, *range(MANY - 255, MANY)) for number in range(MANY)
+    ]
+    assert list(book) == [*peers[-255:-1], peers[-1], peers[0]]
+    assert book.source(address(1)) is not peers[1]
+
+
+@pytest.mark.requirement("R18", "R16")
+def test_a_rank_in_use_is_kept_whole(book: PeerBook) -> None:
+    """However many are used after it; the others wait for no handshake."""
+    used, other = book.source(address(0)), book.source(address(1))
+    for number in range(2, MANY):
+        book.source(address(number))
+        book.close_unused([used])
+    peers: list[Any] = [used, other]
+    assert [(peer.is_closed, peer.is_waiting) for peer in peers] == [(False, True), (True, False)]
+    assert len(list(book)) == 256
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[Any]]:
+    context: zmq.Context[Any] = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+@pytest.mark.requirement("R18")
+def test_releases_leave_sockets_for_others(context: zmq.Context[Any]) -> None:
+    """Of producers that are gone, and of the greatest number of ranks."""
+    releaser = Releaser(context, 0, 1, Renewer(None, 0.5, 600, Counters()))  # type: ignore[arg-type]
+    for number in range(MANY):
+        releaser.release(ReleaseOrder("t", address(number), None))
+    releaser.release(ReleaseOrder("t", Address("127.0.0.1", 1000, 30000, tp_size=64), None))
+    assert len(releaser._sockets) == 256
+    context.socket(zmq.DEALER).close()
+    releaser.close()
+
+
+@pytest.mark.requirement("R10", "S6")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tp_size": 4096},
+        {"remote_tp_size": 65},
+        {"remote_host": ""},
+        {"remote_handshake_port": 0},
+        {"remote_notify_port": 65536},
+        {"remote_notify_port": 65529},
+        {"remote_dp_rank": 10_000},
+        {"remote_dp_size_local": -1},
+        {"remote_dp_size_local": "two"},
+    ],
+    ids=str,
+)
+def test_an_address_that_nobody_can_listen_on_is_malformed(wrong: dict[str, Any]) -> None:
+    with pytest.raises(MalformedPayload):
+        parse_address({**PARAMS, **wrong}, tp_size=8)
+
+
+@pytest.mark.requirement("R10", "S6")
+@pytest.mark.parametrize(
+    "embedded", [("", 6301, 61005), ("h", 99999, 61005), ("h", 6301, 0), ("h", 65530, 61005)]
+)
+def test_neither_is_one_in_a_requests_id(embedded: tuple[str, int, int]) -> None:
+    """Which comes before what the parameters say."""
+    with pytest.raises(MalformedPayload):
+        parse_address(PARAMS, tp_size=8, embedded=embedded)
+    fitting = parse_address(PARAMS, tp_size=8, embedded=("h", 1, 65528))
+    assert fitting[:3] == ("h", 1, 65528)
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize(
+    ("dp_rank", "dp_local", "port"),
+    [(9, 8, 6301 + 8), (7, 8, 6301 + 56), (8, 8, 6301), (9, 0, 6301 + 72), (9, None, 6301 + 72)],
+)
+def test_a_rank_on_another_machine_is_dialled_on_the_port_that_it_has_there(
+    dp_rank: int, dp_local: int | None, port: int
+) -> None:
+    """Each machine's data-parallel ranks begin at its first port; 0 means that it is not known."""
+    params = {**PARAMS, "remote_dp_rank": dp_rank, "remote_dp_size_local": dp_local}
+    found = parse_address(params, tp_size=8)
+    assert found.port_of(found.handshake_port, 0) == port

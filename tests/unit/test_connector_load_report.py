@@ -1,0 +1,175 @@
+"""A load that has ended is reported, whatever fails on the way; the flight recorder hurts none."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from connector import logs
+from connector.core.errors import ConnectorError
+from connector.core.load import LoadState
+from connector.core.offer import Address, HoldId
+from connector.core.pairing import Plan
+from connector.counters import Counters
+from connector.load_results import LoadResults
+from connector.metadata import KeepOrder, LoadOrder
+
+IN_MEMORY = Path(__file__).parents[1] / "contract" / "in_memory"
+
+
+class Unwilling(deque[Any]):
+    """Tells of every change while it is gone through, as a deque does by chance."""
+
+    def __iter__(self) -> Iterator[Any]:
+        assert logs._lock.locked()
+        return super().__iter__()
+
+
+def test_the_record_is_copied_while_nobody_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_recent", Unwilling([{"event": "x", "request": "a"}]))
+    heard: list[Any] = []
+    bound: Any = type("Bound", (), {"warning": lambda _, _event, events: heard.extend(events)})()
+    logs.dump(bound, "a")
+    assert heard == [{"event": "x", "request": "a"}]
+
+
+def test_threads_write_and_dump_at_once() -> None:
+    over = threading.Event()
+    bound = logs.log.bind(request="a")
+
+    def write() -> None:
+        while not over.is_set():
+            bound.debug("load-moved", because="x", state="y")
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    for _ in range(50):
+        logs.dump(bound, "a")
+    over.set()
+    thread.join()
+
+
+def test_a_dump_that_fails_is_no_error() -> None:
+    def refuse(*_args: Any, **_fields: Any) -> None:
+        raise RuntimeError
+
+    bound: Any = type("Bound", (), {"warning": refuse})()
+    logs.dump(bound, "a")
+
+
+class Unreachable:
+    """Knows no producer, so that each load is refused; the rest is asked for nothing."""
+
+    def source(self, _address: Address) -> None:
+        raise ConnectorError("no such peer")
+
+    def release(self, _order: Any) -> None:
+        pass
+
+
+class Unreleasable(Unreachable):
+    """Nor can anything be released."""
+
+    def release(self, _order: Any) -> None:
+        raise RuntimeError("no release")
+
+
+@pytest.fixture
+def load_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The module, over a library that is a stand-in."""
+    monkeypatch.syspath_prepend(IN_MEMORY)
+    before = set(sys.modules)
+    yield importlib.import_module("connector.load_steps")
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("mori", "connector"):
+            del sys.modules[name]
+
+
+def ended(load_steps: ModuleType, world: Any) -> tuple[set[str], set[str]]:
+    """The results after one load was refused."""
+    results = LoadResults()
+    timeouts = load_steps.Timeouts(1, 1, 0.5)
+    steps = load_steps.LoadSteps(world, None, world, results, 0, timeouts, Counters())
+    order = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
+    load = load_steps.Load(order, lambda: True, 0.0, 1.0)
+    try:
+        steps.go_on(load, 0.0)
+    finally:
+        assert load.state is LoadState.FAILED
+        taken: tuple[set[str], set[str]] = results.take()
+    return taken
+
+
+class Broken:
+    """Every part of the loader's round fails the first time; the load ends the second time."""
+
+    connecting = sockets = ()
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.has_gone_on = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_args: self._fail(name)
+
+    def _fail(self, name: str) -> None:
+        self.calls.append(name)
+        if self.calls.count(name) == 1:
+            raise RuntimeError(name)
+
+    def seconds_to_next(self, _now: float) -> None:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def go_on(self, *args: Any) -> None:
+        load = args[0]
+        if isinstance(load, float):  # the renewer's
+            return
+        self._fail("go_on")
+        load.state = LoadState.FAILED
+        self.has_gone_on.set()
+
+
+FAILED = ({"r"}, {"r"})
+
+
+@pytest.mark.requirement("R16")
+def test_a_load_is_reported_if_its_report_cannot_be_logged(
+    load_steps: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: Any) -> None:
+        raise RuntimeError("deque mutated during iteration")
+
+    monkeypatch.setattr(load_steps, "dump", refuse)
+    assert ended(load_steps, Unreachable()) == FAILED
+
+
+@pytest.mark.requirement("R16")
+def test_a_load_is_reported_if_it_cannot_be_released(load_steps: ModuleType) -> None:
+    """The error comes between the last state and the report."""
+    assert ended(load_steps, Unreleasable()) == FAILED
+
+
+@pytest.mark.requirement("R16")
+def test_the_loader_goes_on_after_errors(load_steps: ModuleType) -> None:
+    """Of the step of a load, and of every other part of its round."""
+    loader_module = importlib.import_module("connector.loader")
+    world: Any = Broken()
+    loader = loader_module.Loader(world, world, world, world, world, LoadResults(), 1.0)
+    order = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
+    loader.keep(KeepOrder("r", order.address, HoldId("now", 1), 60.0))
+    loader.start(order, lambda: True)
+    assert world.has_gone_on.wait(10)
+    loader.close()
+    expected = {"keep", "receive", "go_on", "close_retired", "close_unused"}
+    assert expected <= set(world.calls)
