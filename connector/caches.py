@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from itertools import zip_longest
 from typing import Any
 
 from vllm.config import VllmConfig
@@ -57,7 +58,12 @@ def check_peer(
     """
     if peer.fingerprint is not None:
         check_same(name, ours, peer.fingerprint)
-        return
+    else:
+        _check_upstream(memory, backend, name, peer)
+    _check_order([layer.name for layer in memory.layers], name, list(peer.descriptors))
+
+
+def _check_upstream(memory: CacheMemory, backend: str, name: str, peer: Welcome) -> None:
     metadata = peer.metadata
     layers = [layer.name for layer in memory.layers]
     attention = [layer for layer in memory.layers if not layer.is_state]
@@ -73,6 +79,15 @@ def check_peer(
     check_same(name, mine, theirs)
     if metadata.num_blocks < 1:
         raise PeerMismatch(f"{name} says that it has {metadata.num_blocks} blocks")
+
+
+def _check_order(ours: list[str], name: str, theirs: list[str]) -> None:
+    """Addresses come without the names of their layers, in the order of the descriptors."""
+    for mine, other in zip_longest(ours, theirs):
+        if mine != other:
+            raise PeerMismatch(
+                f"{name} has its layers in another order: {other} there where {mine} is here"
+            )
 
 
 def _describe(spec: KVCacheSpec) -> dict[str, str]:

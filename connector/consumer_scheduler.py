@@ -18,8 +18,9 @@ from connector.core.admission import NOTHING, Answer, promise, span_of
 from connector.core.errors import ConnectorError, MalformedPayload
 from connector.core.groups import GroupKind, TransferGroups
 from connector.core.load import Cause
-from connector.core.offer import Offer, parse_address, parse_offer
+from connector.core.offer import Offer, parse_address, parse_hold, parse_offer
 from connector.core.pairing import LoadMode, check_remote, plan_read, show_state
+from connector.core.prompt import prompt_of
 from connector.core.request import REQUEST, RequestAction, RequestEvent, RequestState
 from connector.core.zeroing import without_destinations
 from connector.counters import Counters
@@ -208,7 +209,7 @@ class ConsumerScheduler:
             offer = parse_offer(
                 params,
                 self._groups,
-                num_prompt=request.num_prompt_tokens,
+                prompt=prompt_of(request.num_prompt_tokens, request.prompt_token_ids),
                 tp_size=self._tp_size,
                 embedded=_address_in(request.request_id),
             )
@@ -220,13 +221,17 @@ class ConsumerScheduler:
 
     def _release_of(self, request: Request, params: dict[str, object]) -> ReleaseOrder | None:
         """Of an offer that cannot be used, if it tells whom to release."""
+        transfer_id = params.get("transfer_id")
         try:
             embedded = _address_in(request.request_id)
             address = parse_address(params, tp_size=self._tp_size, embedded=embedded)
         except ConnectorError:
             return None
-        transfer_id = params.get("transfer_id")
-        return ReleaseOrder(transfer_id, address, None) if isinstance(transfer_id, str) else None
+        try:
+            hold = parse_hold(params)  # a retry of the prefill has the same transfer id
+        except ConnectorError:
+            hold = None
+        return ReleaseOrder(transfer_id, address, hold) if isinstance(transfer_id, str) else None
 
     def _lacks_state(self, request: Request, local_hit: int) -> bool:
         """Whether vLLM would fall back to less than ``local_hit`` if nothing were promised.

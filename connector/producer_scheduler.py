@@ -17,6 +17,7 @@ from connector.core.hold import LEASE, LeaseAction, LeaseEvent, LeaseState
 from connector.core.offer import EXTENSION_KEY, HoldId, make_extension
 from connector.core.pairing import first_positions
 from connector.core.payload import encode, pad_dropped_token
+from connector.core.prompt import prompt_of
 from connector.counters import Counters
 from connector.logs import log
 from connector.metadata import ExpectedHold, Renewals, StepOrders
@@ -210,11 +211,12 @@ class ProducerScheduler:
             payload = pad_dropped_token(self._groups, payload, num_prompt)
         firsts = first_positions(self._groups, payload, num_prompt)
         hold = HoldId(self.incarnation, expected.number)
+        prompt = prompt_of(num_prompt, request.prompt_token_ids)
         return {
             "do_remote_prefill": True,
             "do_remote_decode": False,
             "remote_block_ids": payload,
             **self._address_params,
             "transfer_id": expected.transfer_id,
-            EXTENSION_KEY: make_extension(hold, payload, firsts, self._hold_timeout_s),
+            EXTENSION_KEY: make_extension(hold, payload, firsts, self._hold_timeout_s, prompt),
         }

@@ -17,11 +17,13 @@ from connector.core.fingerprint import PROTOCOL_VERSION
 from connector.core.groups import TransferGroups
 from connector.core.pairing import first_positions
 from connector.core.payload import BlockLists, decode
+from connector.core.prompt import Prompt
 
 EXTENSION_KEY = "hybrid"
 _PLACE = ("remote_host", "remote_handshake_port", "remote_notify_port")
 _HIGHEST_PORT = 65535
 _MOST_RANKS = 64  # that a consumer may have to release
+_LARGEST = 2**63 - 1  # in a message
 
 
 class HoldId(NamedTuple):
@@ -76,7 +78,7 @@ def parse_offer(
     params: Mapping[str, Any],
     groups: TransferGroups,
     *,
-    num_prompt: int,
+    prompt: Prompt,
     tp_size: int,
     embedded: tuple[str, int, int] | None = None,
 ) -> Offer:
@@ -85,7 +87,7 @@ def parse_offer(
     Args:
         params: as the router passed them on.
         groups: ours.
-        num_prompt: tokens of the prompt here.
+        prompt: of the request here.
         tp_size: ours, which an unknown size of the producer is taken for.
         embedded: host, handshake and notify port, if the request's id holds them.
 
@@ -95,17 +97,18 @@ def parse_offer(
     extension = _extension(params)
     address = parse_address(params, tp_size=tp_size, embedded=embedded)
     blocks = decode(groups, params.get("remote_block_ids"))
-    hold, lease_s = None, 0.0
+    hold, lease_s = parse_hold(params), 0.0
     if extension is None:
-        firsts = first_positions(groups, blocks, num_prompt)
+        firsts = first_positions(groups, blocks, prompt.num_tokens)
     else:
-        hold = HoldId(_text(extension, "incarnation"), _number(extension, "hold", 0))
         lease_s = _duration(extension, "lease_s")
         firsts = _firsts(extension, len(groups))
-        if extension.get("digest") != _digest(blocks, firsts):
+        theirs = _prompt(extension)
+        if extension.get("digest") != _digest(blocks, firsts, theirs):
             raise MalformedPayload(
-                "remote_block_ids are not those that the producer handed over: their digest differs"
+                "the offer is not the one that the producer made: its digest differs"
             )
+        _check_same(theirs, prompt)
     if groups.has_state and address.tp_size != tp_size:
         raise MalformedPayload(
             f"tp_size is {address.tp_size} on the producer and {tp_size} here; recurrent state can "
@@ -139,8 +142,20 @@ def parse_address(
     return address
 
 
+def parse_hold(params: Mapping[str, Any]) -> HoldId | None:
+    """The hold of an offer, which may be unusable otherwise; None from an upstream producer.
+
+    Raises:
+        MalformedPayload: naming the key.
+    """
+    extension = _extension(params)
+    if extension is None:
+        return None
+    return HoldId(_text(extension, "incarnation"), _number(extension, "hold", 0, _LARGEST))
+
+
 def make_extension(
-    hold: HoldId, blocks: BlockLists, firsts: Sequence[int], hold_s: float
+    hold: HoldId, blocks: BlockLists, firsts: Sequence[int], hold_s: float, prompt: Prompt
 ) -> dict[str, Any]:
     """What this connector adds to the parameters, under `EXTENSION_KEY`."""
     return {
@@ -148,19 +163,40 @@ def make_extension(
         "incarnation": hold.incarnation,
         "hold": hold.number,
         "first_positions": list(firsts),
-        "digest": _digest(blocks, firsts),
+        "prompt_tokens": prompt.num_tokens,
+        "prompt_digest": prompt.digest,
+        "digest": _digest(blocks, firsts, prompt),
         "lease_s": hold_s,
     }
 
 
-def _digest(blocks: BlockLists, firsts: Sequence[int]) -> str:
-    """Notices block ids that are not those of the hold, which it alone would confirm."""
-    numbers = [*firsts]
+def _digest(blocks: BlockLists, firsts: Sequence[int], prompt: Prompt) -> str:
+    """Notices block ids and a prompt that are not those of the hold, which it alone would
+    confirm."""
+    numbers = [prompt.num_tokens, *firsts]
     for ids in blocks:
         numbers.append(len(ids))
         numbers += ids
-    packed = struct.pack(f"<{len(numbers)}q", *numbers)
-    return hashlib.blake2b(packed, digest_size=16).hexdigest()
+    try:
+        packed = struct.pack(f"<{len(numbers)}q", *numbers)
+    except struct.error:
+        raise MalformedPayload("a number in the offer has more than 64 bits") from None
+    name = (prompt.digest or "").encode()
+    return hashlib.blake2b(packed + name, digest_size=16).hexdigest()
+
+
+def _check_same(theirs: Prompt, ours: Prompt) -> None:
+    """Another prompt may have as many blocks."""
+    if theirs.num_tokens != ours.num_tokens:
+        raise MalformedPayload(
+            f"the producer's prompt has {theirs.num_tokens} tokens, the one here "
+            f"{ours.num_tokens}; both legs must have the same prompt"
+        )
+    if theirs.digest != ours.digest:
+        raise MalformedPayload(
+            "the producer's prompt has other tokens than the one here; both legs must have the "
+            "same prompt"
+        )
 
 
 def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -182,6 +218,14 @@ def _firsts(extension: Mapping[str, Any], num_groups: int) -> list[int]:
     if not isinstance(firsts, list | tuple) or len(firsts) != num_groups:
         raise MalformedPayload(f"first_positions is {firsts!r}; expected {num_groups} numbers")
     return [_checked(first, "first_positions", 0) for first in firsts]
+
+
+def _prompt(extension: Mapping[str, Any]) -> Prompt:
+    digest = extension.get("prompt_digest")
+    return Prompt(
+        _number(extension, "prompt_tokens", 1),
+        None if digest is None else _text(extension, "prompt_digest"),
+    )
 
 
 def _text(params: Mapping[str, Any], key: str) -> str:

@@ -97,6 +97,14 @@ OF_OUR_PRODUCER = (
     Case("version-unknown", lambda p: p["hybrid"].update(version=99), "hybrid.version is 99"),
     Case("incarnation-missing", lambda p: p["hybrid"].pop("incarnation"), "incarnation is None"),
     Case("extension-no-mapping", _set("hybrid", 5), "hybrid is 5; expected a mapping"),
+    Case(
+        "prompt-longer",
+        lambda p: p["hybrid"].update(prompt_tokens=p["hybrid"]["prompt_tokens"] + 1),
+        "digest differs",
+    ),
+    Case("prompt-missing", lambda p: p["hybrid"].pop("prompt_tokens"), "prompt_tokens is None"),
+    Case("prompt-no-digest", lambda p: p["hybrid"].update(prompt_digest=b"x"), "prompt_digest is"),
+    Case("id-huge", _group(0, lambda ids: [2**63, *ids[1:]]), "has more than 64 bits"),
     Case("positions-missing", lambda p: p["hybrid"].pop("first_positions"), "first_positions is"),
 )
 

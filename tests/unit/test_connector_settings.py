@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from connector.caches import check_peer
 from connector.core.config import KNOWN_KEYS, check_parallelism, parse_settings
 from connector.core.errors import ConfigError, PeerMismatch, UnsupportedModel
 from connector.core.fingerprint import check_same, differences
@@ -188,3 +190,28 @@ def test_the_library_may_wait_only_briefly_for_one_peer(
     for warning in warnings:
         assert f"{name} is {given!r}" in warning
         assert limit in warning
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_peer_with_its_layers_in_another_order_is_refused(is_ours: bool) -> None:
+    """Whose addresses would be taken for those of other layers; everything else is equal."""
+    spec = SimpleNamespace(block_size=16)
+    memory: Any = SimpleNamespace(
+        layers=[SimpleNamespace(name=name, is_state=False, spec=spec) for name in ("a", "b", "c")]
+    )
+    metadata = SimpleNamespace(
+        attn_backend_name="X", attention_block_sizes={"a": 16, "b": 16, "c": 16}, num_blocks=9
+    )
+    ours = {"layers": {"a": 0, "b": 0, "c": 0}}
+
+    def check(order: str) -> None:
+        fingerprint = {"layers": dict.fromkeys(order, 0)} if is_ours else None
+        peer: Any = SimpleNamespace(
+            fingerprint=fingerprint, metadata=metadata, descriptors={key: [] for key in order}
+        )
+        check_peer(ours, memory, "X", "p0", peer)
+
+    check("abc")
+    with pytest.raises(PeerMismatch, match="in another order: c there where b is here"):
+        check("acb")

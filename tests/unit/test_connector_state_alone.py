@@ -47,7 +47,10 @@ def consumer(in_common: int, mode: Any = "async") -> ConsumerScheduler:
 
 def request(offer: dict[str, Any]) -> Any:
     return SimpleNamespace(
-        request_id="req-d0", num_prompt_tokens=PROMPT, kv_transfer_params=dict(offer)
+        request_id="req-d0",
+        num_prompt_tokens=PROMPT,
+        prompt_token_ids=list(range(PROMPT)),
+        kv_transfer_params=dict(offer),
     )
 
 

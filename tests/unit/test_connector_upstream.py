@@ -80,6 +80,7 @@ def request(num_tokens: int) -> Any:
         request_id="req-p0",
         status=RequestStatus.FINISHED_LENGTH_CAPPED,
         num_prompt_tokens=num_tokens,
+        prompt_token_ids=list(range(num_tokens)),
         kv_transfer_params={"do_remote_decode": True, "transfer_id": "tx-1"},
     )
 

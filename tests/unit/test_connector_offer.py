@@ -1,0 +1,126 @@
+"""Offers and the prompts that they are for, and what a refused one releases."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from connector.consumer_scheduler import ConsumerScheduler
+from connector.core.errors import MalformedPayload
+from connector.core.groups import Group, GroupKind, TransferGroups
+from connector.core.offer import EXTENSION_KEY, HoldId, Offer, make_extension, parse_offer
+from connector.core.prompt import prompt_of
+from connector.counters import Counters
+from connector.metadata import StepOrders
+
+GROUPS = TransferGroups((Group(GroupKind.FULL, ("attn",), 16),))
+HOLD = HoldId("start-1", 7)
+TOKENS = list(range(1000, 1112))
+BLOCKS = [[11, 12, 13, 14, 15, 16, 17]]  # of 97 to 112 tokens
+
+
+def offer_for(num_prompt: int, token_ids: list[int] | None) -> dict[str, Any]:
+    """What a producer returns for a prompt."""
+    prompt = prompt_of(num_prompt, token_ids)
+    return {
+        "do_remote_prefill": True,
+        "remote_host": "10.0.0.1",
+        "remote_handshake_port": 6301,
+        "remote_notify_port": 61005,
+        "tp_size": 1,
+        "transfer_id": "tx-1",
+        "remote_block_ids": BLOCKS,
+        EXTENSION_KEY: make_extension(HOLD, BLOCKS, [0], 60.0, prompt),
+    }
+
+
+def parse(params: dict[str, Any], tokens: list[int] | None, num_prompt: int = 100) -> Offer:
+    return parse_offer(params, GROUPS, prompt=prompt_of(num_prompt, tokens), tp_size=1)
+
+
+@pytest.mark.requirement("R10", "R14")
+@pytest.mark.parametrize("num_tokens", [99, 101, 112])
+def test_an_offer_for_a_prompt_of_another_length_is_refused(num_tokens: int) -> None:
+    """Though it has all the blocks that the longer one needs."""
+    with pytest.raises(MalformedPayload, match=f"has 100 tokens, the one here {num_tokens};"):
+        parse(offer_for(100, TOKENS[:100]), TOKENS[:num_tokens], num_tokens)
+
+
+@pytest.mark.requirement("R10", "R14")
+@pytest.mark.parametrize("at", [0, 50, 98])
+def test_an_offer_for_other_tokens_is_refused(at: int) -> None:
+    """Anywhere among those whose cache is read."""
+    other = TOKENS[:100]
+    other[at] += 1
+    with pytest.raises(MalformedPayload, match="has other tokens than the one here"):
+        parse(offer_for(100, TOKENS[:100]), other)
+
+
+@pytest.mark.parametrize("kept", [99, 100])
+def test_the_last_token_may_differ_or_be_dropped(kept: int) -> None:
+    """The consumer computes it."""
+    assert parse(offer_for(100, TOKENS[:kept]), [*TOKENS[:99], 7]).hold == HOLD
+
+
+def test_prompts_of_embeddings_are_told_apart_by_length() -> None:
+    assert parse(offer_for(100, None), None).hold == HOLD
+    with pytest.raises(MalformedPayload, match="other tokens"):
+        parse(offer_for(100, None), TOKENS[:100])
+
+
+@pytest.mark.parametrize("change", [{"prompt_tokens": 112}, {"prompt_digest": "0" * 32}])
+def test_the_digest_covers_the_prompt(change: dict[str, Any]) -> None:
+    params = offer_for(100, TOKENS[:100])
+    params[EXTENSION_KEY].update(change)
+    with pytest.raises(MalformedPayload, match="digest differs"):
+        parse(params, TOKENS, 112)
+
+
+def refused(params: dict[str, Any]) -> StepOrders:
+    """The orders of a request whose offer is refused."""
+    scheduler = ConsumerScheduler(GROUPS, "async", 1, Counters(), tuple)
+    asked: Any = SimpleNamespace(
+        request_id="req-d0",
+        num_prompt_tokens=112,
+        prompt_token_ids=TOKENS,
+        kv_transfer_params=params,
+    )
+    assert scheduler.get_num_new_matched_tokens(asked, 0) == (111, True)
+    scheduler.update_state_after_alloc(asked, [[1, 2, 3, 4, 5, 6, 7]], 111)
+    output: Any = SimpleNamespace(scheduled_new_reqs=[], new_block_ids_to_zero=None)
+    orders = scheduler.build_orders(output)
+    assert (list(orders.loads), list(orders.refused)) == ([], ["req-d0"])
+    return orders
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.parametrize(
+    "change", [{"remote_block_ids": [[11]]}, {"remote_block_ids": None}, {"tp_size": 1}]
+)
+def test_a_refused_offer_is_released_by_its_hold(change: dict[str, Any]) -> None:
+    """By its transfer id alone a retry of the same prefill might be released instead."""
+    orders = refused({**offer_for(100, TOKENS[:100]), **change})
+    assert [release.hold for release in orders.releases] == [HOLD]
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.parametrize("change", [{"version": 99}, {"hold": None}, {"hold": 2**70}])
+def test_an_offer_without_a_readable_hold_is_released_by_its_transfer(
+    change: dict[str, Any],
+) -> None:
+    params = offer_for(112, TOKENS)
+    params[EXTENSION_KEY].update(change)
+    (release,) = refused(params).releases
+    assert (release.transfer_id, release.hold) == ("tx-1", None)
+
+
+@pytest.mark.requirement("R10")
+@pytest.mark.parametrize("key", ["remote_block_ids", "first_positions", "prompt_tokens"])
+def test_a_number_of_any_size_is_refused(key: str) -> None:
+    """It is not an error of the program."""
+    params = offer_for(112, TOKENS)
+    new = {"remote_block_ids": [[2**70]], "first_positions": [2**70], "prompt_tokens": 2**70}[key]
+    (params if key in params else params[EXTENSION_KEY])[key] = new
+    assert [release.hold for release in refused(params).releases] == [HOLD]
