@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MakePeer: TypeAlias = "Callable[[str, int], Peer]"
 
-_MOST_KEPT = 256
+_MOST_KEPT = 128  # two files each, of the 1024 that a process may have open by default
 
 
 class PeerBook:

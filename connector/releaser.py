@@ -14,7 +14,7 @@ from connector.metadata import ReleaseOrder
 from connector.renewer import Renewer
 from connector.wire import Release, encode_release
 
-_MOST_SOCKETS = 256
+_MOST_SOCKETS = 128  # two files each, of the 1024 that a process may have open by default
 
 
 class Releaser:

@@ -59,9 +59,9 @@ def test_ranks_that_were_not_used_for_longest_are_forgotten(book: PeerBook) -> N
         book.source(address(0))
         book.close_unused([])
     assert [peer.is_closed for peer in peers] == [
-        number not in (0, *range(MANY - 255, MANY)) for number in range(MANY)
+        number not in (0, *range(MANY - 127, MANY)) for number in range(MANY)
     ]
-    assert list(book) == [*peers[-255:-1], peers[-1], peers[0]]
+    assert list(book) == [*peers[-127:-1], peers[-1], peers[0]]
     assert book.source(address(1)) is not peers[1]
 
 
@@ -74,7 +74,7 @@ def test_a_rank_in_use_is_kept_whole(book: PeerBook) -> None:
         book.close_unused([used])
     peers: list[Any] = [used, other]
     assert [(peer.is_closed, peer.is_waiting) for peer in peers] == [(False, True), (True, False)]
-    assert len(list(book)) == 256
+    assert len(list(book)) == 128
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_releases_leave_sockets_for_others(context: zmq.Context[Any]) -> None:
     for number in range(MANY):
         releaser.release(ReleaseOrder("t", address(number), None))
     releaser.release(ReleaseOrder("t", Address("127.0.0.1", 1000, 30000, tp_size=64), None))
-    assert len(releaser._sockets) == 256
+    assert len(releaser._sockets) == 128
     context.socket(zmq.DEALER).close()
     releaser.close()
 
