@@ -90,13 +90,14 @@ class HoldBook:
 
         Args:
             transfer_id: names the hold if nothing better does.
-            hold_id: from a reader that knows it.
+            hold_id: from a reader that knows it; one of another transfer is not released, since a
+                router has mixed up two offers.
             reader: the consumer's rank, from such a reader.
             consumer_size: ranks of the consumer.
         """
         with self._lock:
             hold = self._find(transfer_id, hold_id)
-            if hold is None:
+            if hold is None or hold.expected.transfer_id != transfer_id:
                 return False
             num_readers = readers_of(self._tp_size, consumer_size)
             if hold.releases.add(reader, num_readers=num_readers):

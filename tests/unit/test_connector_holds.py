@@ -42,6 +42,14 @@ def test_a_hold_that_ended_by_its_number_is_not_found_by_its_transfer() -> None:
     assert len(holds) == 0
 
 
+def test_a_release_that_names_a_hold_of_another_transfer_ends_neither() -> None:
+    """A router that gives one request another's hold does not free blocks that are being read."""
+    holds = book(ExpectedHold("a", "t", 1), ExpectedHold("b", "u", 2))
+    assert not holds.release("u", HoldId("now", 1), 0, 1)
+    assert holds.take_sent() == set()
+    assert len(holds) == 2
+
+
 def test_looking_a_hold_up_does_not_depend_on_how_many_there_are() -> None:
     """A thousand releases among a thousand holds: a search through all would compare half a
     million times."""
