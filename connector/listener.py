@@ -1,5 +1,5 @@
 """A producer rank's side channel: one thread that answers handshakes and questions,
-and takes renewals and releases.
+and takes renewals and releases. What takes long to answer is passed on to another.
 
 Nothing that arrives can end the thread: what cannot be understood is counted, logged and dropped.
 """
@@ -15,6 +15,8 @@ from vllm.utils.network_utils import make_zmq_path
 from connector import wire
 from connector.core.errors import MalformedPayload
 from connector.counters import Counters
+from connector.digest_answers import DigestAnswers
+from connector.digests import Digester
 from connector.holds import HoldBook
 from connector.logs import log
 
@@ -28,6 +30,7 @@ class Listener:
         handshake_port: of this rank.
         notify_port: of this rank.
         holds: that questions and releases are about.
+        digester: of the caches that holds are about.
         make_welcome: the two frames that answer a handshake.
         counters: of this rank.
 
@@ -40,6 +43,7 @@ class Listener:
         handshake_port: int,
         notify_port: int,
         holds: HoldBook,
+        digester: Digester,
         make_welcome: MakeWelcome,
         counters: Counters,
     ) -> None:
@@ -50,22 +54,25 @@ class Listener:
         self._context = zmq.Context()
         self._handshakes = self._bind(handshake_port)
         self._notices = self._bind(notify_port)
-        self._closing, self._close = self._make_close()
+        self._closing, self._close = self._make_wire("close")
+        self._answered, outbox = self._make_wire("digests")
+        self._digests = DigestAnswers(digester, holds, outbox)
         self._thread = threading.Thread(target=self._run, daemon=True, name="hybrid-listener")
         self._thread.start()
 
     def close(self) -> None:
+        self._digests.close()
         self._close.send(b"")
         self._thread.join(timeout=1)
         self._context.destroy(linger=0)
 
     # ---------------------------------------------------------------- internal
 
-    def _make_close(self) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
+    def _make_wire(self, name: str) -> tuple[zmq.Socket[bytes], zmq.Socket[bytes]]:
         """Two ends of a wire within the process: what is sent into one wakes the thread."""
         ends = self._context.socket(zmq.PAIR), self._context.socket(zmq.PAIR)
-        ends[0].bind("inproc://close")
-        ends[1].connect("inproc://close")
+        ends[0].bind(f"inproc://{name}")
+        ends[1].connect(f"inproc://{name}")
         return ends
 
     def _bind(self, port: int) -> zmq.Socket[bytes]:
@@ -80,6 +87,7 @@ class Listener:
         poller = zmq.Poller()
         poller.register(self._handshakes, zmq.POLLIN)
         poller.register(self._notices, zmq.POLLIN)
+        poller.register(self._answered, zmq.POLLIN)
         poller.register(self._closing, zmq.POLLIN)
         while True:
             for socket, _events in poller.poll():
@@ -98,6 +106,9 @@ class Listener:
             self._log.warning("message-dropped", reason=str(error) or repr(error))
 
     def _handle(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        if socket is self._answered:
+            self._handshakes.send_multipart(frames)
+            return
         identity, *rest = frames
         body = rest[1:] if rest[:1] == [b""] else rest  # REQ sockets put an empty frame first
         if len(body) != 1:
@@ -112,9 +123,14 @@ class Listener:
             self._counters.add("renewals", passed_on)
             self._counters.add("unknown_renewals", refused)
         else:
-            hold, number = wire.decode_question(body[0])
-            answer = wire.encode_answer(number, self._holds.is_held(hold))
-            socket.send_multipart((identity, b"", answer))
+            self._answer(identity, wire.decode_question(body[0]))
+
+    def _answer(self, identity: bytes, question: wire.Question) -> None:
+        if question.blocks:
+            self._digests.ask(identity, question)
+            return
+        answer = wire.Answer(question.number, self._holds.is_held(question.hold))
+        self._handshakes.send_multipart((identity, b"", wire.encode_answer(answer)))
 
     def _release(self, message: bytes) -> None:
         release = wire.decode_release(message)

@@ -6,15 +6,16 @@ be done. Used by the loader's thread alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
+from connector.confirmation import Confirmation
 from connector.core.errors import ConnectorError
 from connector.core.load import LOAD, Cause, LoadAction, LoadEvent, LoadState
 from connector.counters import Counters
-from connector.endpoint import Endpoint, Endpoints
+from connector.endpoint import Endpoints
 from connector.load_results import LoadResults
+from connector.loads import Load
 from connector.logs import Log, dump, log
 from connector.metadata import LoadOrder, ReleaseOrder
 from connector.peer import Batch, Peer
@@ -28,51 +29,15 @@ from connector.transport import (
     state_of,
 )
 
-_FIRST_BACKOFF_S = 0.001
 _LONGEST_BACKOFF_S = 0.05
-
-IsReady = Callable[[], bool]
-"""Whether what was queued on the device before a load's order is done."""
 
 
 @dataclass(frozen=True)
 class Timeouts:
-    """In seconds: of a load, of a fence, of one answer."""
+    """In seconds: of a load, of a fence."""
 
     transfer_s: float
     fence_s: float
-    control_s: float
-
-
-@dataclass
-class Load:
-    """Where one load stands."""
-
-    order: LoadOrder
-    is_ready: IsReady
-    started: float
-    deadline: float
-    state: LoadState = LoadState.CONNECTING
-    peer: Peer | None = None
-    endpoint: Endpoint | None = None
-    batches: list[Batch] = field(default_factory=list)
-    statuses: list[Any] = field(default_factory=list)
-    backoff_s: float = _FIRST_BACKOFF_S
-    next_at: float = 0.0
-    fence_until: float = 0.0
-    question: int = 0
-    cause: Cause = Cause.INTERNAL
-    reason: str = ""
-    is_reported: bool = False
-
-    @property
-    def has_ended(self) -> bool:
-        return self.state in LOAD.final
-
-    @property
-    def is_reading(self) -> bool:
-        """Whether its reads are still hoped for."""
-        return self.state is LoadState.READING
 
 
 class LoadSteps:
@@ -81,6 +46,7 @@ class LoadSteps:
     Args:
         peers: to read from.
         endpoints: to read through.
+        confirmation: of what was read.
         releaser: tells producers that we are done.
         results: where loads that have ended are put.
         rank: of tensor parallelism.
@@ -92,6 +58,7 @@ class LoadSteps:
         self,
         peers: PeerBook,
         endpoints: Endpoints,
+        confirmation: Confirmation,
         releaser: Releaser,
         results: LoadResults,
         rank: int,
@@ -100,11 +67,11 @@ class LoadSteps:
     ) -> None:
         self._peers = peers
         self._endpoints = endpoints
+        self._confirmation = confirmation
         self._releaser = releaser
         self._results = results
         self._timeouts = timeouts
         self._counters = counters
-        self._questions = 0
         self._log = log.bind(role="consumer", half="worker", rank=rank)
 
     def go_on(self, load: Load, now: float) -> None:
@@ -139,8 +106,12 @@ class LoadSteps:
     def _give_up(self, load: Load, now: float) -> LoadEvent | None:
         if load.state is LoadState.READING:
             return self._break_off(load, LoadEvent.BROKEN, now)
-        known = {LoadState.CONNECTING: LoadEvent.REFUSED, LoadState.CONFIRMING: LoadEvent.TIMED_OUT}
-        return known.get(load.state)
+        if load.state is LoadState.CONFIRMING:
+            return self._doubt(load, LoadEvent.TIMED_OUT, now)
+        return LoadEvent.REFUSED if load.state is LoadState.CONNECTING else None
+
+    def close(self) -> None:
+        self._confirmation.close()
 
     # ------------------------------------------------------ what has happened
 
@@ -202,19 +173,17 @@ class LoadSteps:
 
     def _confirm(self, load: Load, now: float) -> LoadEvent | None:
         assert load.peer is not None
-        is_held = load.peer.answer(load.question)
-        if is_held is not None:
-            if not is_held:
-                load.cause = Cause.NO_LONGER_HELD
-                load.reason = "the producer no longer holds the blocks"
-            return LoadEvent.HELD if is_held else LoadEvent.GONE
-        if now >= load.next_at:
-            self._ask(load, now)
-        reason = "the peer did not confirm that it held the blocks"
-        event = self._timed_out(load, now, Cause.NOT_CONFIRMED, reason)
-        if event is not None:
-            load.peer.close()  # the next load calls again, on new connections
-        return event
+        event = self._confirmation.go_on(load, now)
+        if event is None:
+            reason = "the peer did not confirm that it held the blocks"
+            event = self._timed_out(load, now, Cause.NOT_CONFIRMED, reason)
+            if event is not None:
+                load.peer.close()  # the next load calls again, on new connections
+        return event if event in (None, LoadEvent.HELD) else self._doubt(load, event, now)
+
+    def _doubt(self, load: Load, event: LoadEvent, now: float) -> LoadEvent:
+        """Of a load that is verified the library's word alone does not count."""
+        return self._break_off(load, LoadEvent.DOUBTED, now) if load.is_verified else event
 
     def _timed_out(self, load: Load, now: float, cause: Cause, reason: str) -> LoadEvent | None:
         if now < load.deadline:
@@ -231,9 +200,7 @@ class LoadSteps:
             for batch in load.batches:
                 load.statuses.append(self._post(load, batch))
         elif action is LoadAction.ASK:
-            self._questions += 1
-            load.question = self._questions
-            self._ask(load, now)
+            self._confirmation.begin(load, now)
         elif action is LoadAction.RELEASE:
             self._releaser.release(ReleaseOrder(order.transfer_id, order.address, order.hold))
         else:
@@ -255,12 +222,6 @@ class LoadSteps:
             load.next_at = now + load.backoff_s
             load.backoff_s = min(2 * load.backoff_s, _LONGEST_BACKOFF_S)
 
-    def _ask(self, load: Load, now: float) -> None:
-        assert load.peer is not None
-        assert load.order.hold is not None
-        load.peer.ask(load.order.hold, load.question)
-        load.next_at = now + self._timeouts.control_s
-
     def _post(self, load: Load, batch: Batch) -> Any:
         assert load.endpoint is not None
         self._counters.add("reads")
@@ -274,14 +235,14 @@ class LoadSteps:
         if is_loaded:
             self._counters.add("loads")
             self._counters.add("loaded_bytes", sum(sum(batch.sizes) for batch in load.batches))
+            self._counters.add("verified_loads", int(load.is_verified))
             self._counters.observe("load_seconds", seconds)
-            about.debug("loaded", seconds=seconds)
+            about.debug("loaded", seconds=seconds, verified=load.is_verified)
         else:
             self._counters.add(f"failed_loads:{load.cause}")
             about.error("load-failed", cause=load.cause, reason=load.reason, seconds=seconds)
             dump(about, request, load.peer.name if load.peer is not None else None)
-        if load.peer is not None:
-            load.peer.drop(load.question)
+        self._confirmation.end(load)
 
     def _about(self, load: Load) -> Log:
         order = load.order
@@ -298,9 +259,10 @@ def _may_land(load: Load, now: float) -> bool:
     """Whether a read of a load that was given up may still land.
 
     A failed status does not rule it out: the rest of its work requests may be under way on
-    another queue pair, or have been posted before the library refused the others.
+    another queue pair, or have been posted before the library refused the others. Nor does one
+    that is believed only if the bytes are those of the producer.
     """
     assert load.endpoint is not None
     if load.endpoint.is_quiet or now >= load.fence_until:
         return False
-    return state_of(load.statuses) is not ReadState.DONE
+    return load.is_verified or state_of(load.statuses) is not ReadState.DONE

@@ -15,7 +15,8 @@ import zmq
 
 from connector.endpoint import Endpoints
 from connector.load_results import LoadResults
-from connector.load_steps import IsReady, Load, LoadSteps
+from connector.load_steps import LoadSteps
+from connector.loads import IsReady, Load
 from connector.logs import log
 from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder
 from connector.peer_book import PeerBook
@@ -103,6 +104,7 @@ class Loader:
                 self._peers.close_unused([*reading_from, *self._renewer.connecting])
             with self._survives():
                 self._rest()
+        self._steps.close()
         self._peers.close()
         self._releaser.close()
 

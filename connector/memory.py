@@ -69,6 +69,14 @@ class Layer:
     def is_state(self) -> bool:
         return isinstance(self.spec, MambaSpec)
 
+    def contents(self, blocks: Sequence[int]) -> torch.Tensor:
+        """The bytes of some blocks in the host's memory, one row a block, whatever the strides.
+
+        Waits for the device's current stream.
+        """
+        rows = self.cache[list(blocks)].cpu().contiguous().view(torch.uint8)
+        return rows.reshape(len(blocks), -1)[:, : self.blocks.size]
+
 
 class CacheMemory:
     """All transferred caches of a rank.

@@ -32,6 +32,8 @@ COUNTERS = {
     "queue_full": "Reads repeated because the send queue was full.",
     "renewed_connections": "Engines of mori.io replaced because a read failed or did not end.",
     "unprotected_peers": "Producers that cannot confirm that they hold blocks while they are read.",
+    "verified_loads": "Loads that are in place and whose digests are the producer's.",
+    "unverified_peers": "Producers that cannot tell digests of what they hold.",
     "missed_pings": "Messages to the proxy that did not reach it.",
 }
 BY_CAUSE = {"failed_loads": "Loads that failed; the request fails or is computed again."}

@@ -17,7 +17,6 @@ from vllm.utils.network_utils import make_zmq_path
 
 from connector import wire
 from connector.core.errors import MalformedPayload, PeerMismatch
-from connector.core.offer import HoldId
 from connector.core.pairing import Plan
 from connector.endpoint import Endpoint, Endpoints
 from connector.memory import CacheMemory, Layer, Offsets
@@ -102,7 +101,7 @@ class Peer:
         self._paused_until: float | None = None
         self.trouble = ""
         self._questions: zmq.Socket[bytes] | None = None
-        self._answers: dict[int, bool | None] = {}
+        self._answers: dict[int, wire.Answer | None] = {}
         self.welcome: wire.Welcome | None = None
         self._sources: list[_Source] = []
         self._sessions: dict[tuple[int, int], Any] = {}
@@ -301,10 +300,10 @@ class Peer:
 
     # ---------------------------------------------------------------- questions
 
-    def ask(self, hold: HoldId, number: int) -> None:
-        """Ask whether ``hold`` is held; `answer` tells, and `drop` stops waiting."""
-        self._answers.setdefault(number, None)
-        self._say(wire.encode_question(hold, number))
+    def ask(self, question: wire.Question) -> None:
+        """Ask about a hold; `answer` tells, and `drop` stops waiting."""
+        self._answers.setdefault(question.number, None)
+        self._say(wire.encode_question(question))
 
     def extend_leases(self, incarnation: str, numbers: list[int]) -> None:
         """Ask for more time for some holds of the peer, which does not answer."""
@@ -325,12 +324,12 @@ class Peer:
                 frames = self._questions.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
-            number, is_held = wire.decode_answer(frames[-1])
-            if number in self._answers:  # else one that was asked twice, or is not waited for
-                self._answers[number] = is_held
+            answer = wire.decode_answer(frames[-1])
+            if answer.number in self._answers:  # else asked twice, or not waited for
+                self._answers[answer.number] = answer
 
-    def answer(self, number: int) -> bool | None:
-        """Whether the hold of a question is held; None if that is not known yet."""
+    def answer(self, number: int) -> wire.Answer | None:
+        """To a question; None if it is not there yet."""
         return self._answers[number]
 
     def drop(self, number: int) -> None:

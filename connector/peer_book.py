@@ -30,7 +30,8 @@ class PeerBook:
         rank: of tensor parallelism.
         tp_size: of this engine.
         counters: of this rank.
-        requires_safe_reads: whether peers are refused that cannot confirm their hold.
+        requires_safe_reads: whether peers are refused that cannot confirm what is wanted.
+        verifies_reads: whether they are to confirm what they hold, too.
     """
 
     def __init__(
@@ -41,14 +42,17 @@ class PeerBook:
         counters: Counters,
         *,
         requires_safe_reads: bool,
+        verifies_reads: bool,
     ) -> None:
         self._make_peer = make_peer
         self._rank = rank
         self._tp_size = tp_size
         self._counters = counters
         self._requires_safe_reads = requires_safe_reads
+        self._verifies_reads = verifies_reads
         self._peers: dict[tuple[str, int], Peer] = {}
         self._unsafe: dict[str, None] = {}
+        self._unverified: dict[str, None] = {}
         self._log = log.bind(role="consumer", half="worker", rank=rank)
 
     def __iter__(self) -> Iterator[Peer]:
@@ -89,7 +93,7 @@ class PeerBook:
                 self._log.warning("message-dropped", peer=peer.name, reason=str(error))
 
     def check_safe(self, peer: Peer, hold: HoldId | None) -> None:
-        """Tell once of a connected peer that it cannot confirm what it holds.
+        """Tell once of a connected peer that it cannot confirm that it holds blocks, or what.
 
         Args:
             peer: to be read from.
@@ -105,6 +109,8 @@ class PeerBook:
                 f"{peer.name} can confirm that it holds blocks, but its offer names no hold: the "
                 "router has dropped the key 'hybrid' of kv_transfer_params"
             )
+        if self._verifies_reads and not peer.welcome.digests:
+            self._check_unverified(peer)
         if hold is not None or peer.name in self._unsafe:
             return
         if self._requires_safe_reads:
@@ -118,6 +124,22 @@ class PeerBook:
             "peer-unprotected",
             peer=peer.name,
             reason="it runs another connector, which may free blocks while they are read",
+        )
+
+    def _check_unverified(self, peer: Peer) -> None:
+        if peer.name in self._unverified:
+            return
+        if self._requires_safe_reads:
+            raise ConnectorError(
+                f"{peer.name} cannot tell digests of what it holds, and both verify_reads and "
+                "require_safe_reads are set"
+            )
+        self._unverified[peer.name] = None
+        self._counters.add("unverified_peers")
+        self._log.warning(
+            "peer-unverified",
+            peer=peer.name,
+            reason="it cannot tell digests of what it holds, so reads from it are not verified",
         )
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
 from connector.core.errors import MalformedPayload
 from connector.core.fingerprint import PROTOCOL_VERSION, Fingerprint
 from connector.core.offer import EXTENSION_KEY, HoldId
+from connector.core.verification import DIGEST, Blocks, Digest
 
 GET_META: bytes = MoRIIOConstants.GET_META_MSG
 
@@ -48,12 +49,14 @@ class Welcome:
         descriptors: of its memory.
         incarnation: of its scheduler; None from an upstream peer.
         fingerprint: of its caches; None from an upstream peer.
+        digests: whether it can be asked for our kind of digests.
     """
 
     metadata: AgentMetadata
     descriptors: MemoryDescriptors
     incarnation: str | None
     fingerprint: Fingerprint | None
+    digests: bool = False
 
 
 def encode_welcome(
@@ -67,6 +70,7 @@ def encode_welcome(
         "version": PROTOCOL_VERSION,
         "incarnation": incarnation,
         "fingerprint": fingerprint,
+        "digest": DIGEST,
     }
     return (
         msgspec.msgpack.encode(AgentMetadata(**metadata, hybrid=extension)),
@@ -94,34 +98,65 @@ def decode_welcome(first: bytes, second: bytes) -> Welcome:
     fingerprint = extension.get("fingerprint")
     if not isinstance(fingerprint, dict):
         raise MalformedPayload(f"fingerprint is {reprlib.repr(fingerprint)}; expected a mapping")
-    return Welcome(metadata, descriptors, _text(extension, "incarnation"), fingerprint)
+    digests = extension.get("digest") == DIGEST
+    return Welcome(
+        metadata, descriptors, _text(extension, "incarnation"), fingerprint, digests=digests
+    )
 
 
-# ------------------------------------------------------------------- is it held?
+# ------------------------------------------------------- is it held, and what is in it?
 
 
-def encode_question(hold: HoldId, number: int) -> bytes:
-    """Ask whether ``hold`` is held; ``number`` comes back with the answer."""
-    return _pack({"ask": number, "incarnation": hold.incarnation, "hold": hold.number})
+@dataclass(frozen=True)
+class Question:
+    """Whether a hold is held, and what digests some blocks have.
+
+    Args:
+        hold: that is asked about.
+        number: comes back with the answer.
+        blocks: to be digested; only a peer whose welcome says so is asked for any.
+    """
+
+    hold: HoldId
+    number: int
+    blocks: tuple[Blocks, ...] = ()
 
 
-def decode_question(message: bytes) -> tuple[HoldId, int]:
+@dataclass(frozen=True)
+class Answer:
+    """``digests`` are of all blocks of the question, in order; none if they are not held."""
+
+    number: int
+    is_held: bool
+    digests: tuple[Digest, ...] = ()
+
+
+def encode_question(question: Question) -> bytes:
+    hold = question.hold
+    fields = {"ask": question.number, "incarnation": hold.incarnation, "hold": hold.number}
+    return _pack(fields | ({"blocks": question.blocks} if question.blocks else {}))
+
+
+def decode_question(message: bytes) -> Question:
     """Raises MalformedPayload."""
     fields = _unpack(message)
-    return _hold(fields), _number(fields, "ask")
+    blocks = _converted(fields, "blocks", tuple[Blocks, ...])
+    return Question(_hold(fields), _number(fields, "ask"), blocks)
 
 
-def encode_answer(number: int, is_held: bool) -> bytes:
-    return _pack({"answer": number, "held": is_held})
+def encode_answer(answer: Answer) -> bytes:
+    fields = {"answer": answer.number, "held": answer.is_held}
+    return _pack(fields | ({"digests": answer.digests} if answer.digests else {}))
 
 
-def decode_answer(message: bytes) -> tuple[int, bool]:
+def decode_answer(message: bytes) -> Answer:
     """Raises MalformedPayload."""
     fields = _unpack(message)
     is_held = fields.get("held")
     if type(is_held) is not bool:
         raise MalformedPayload(f"not an answer: {reprlib.repr(fields)}")
-    return _number(fields, "answer"), is_held
+    digests = _converted(fields, "digests", tuple[Digest, ...])
+    return Answer(_number(fields, "answer"), is_held, digests)
 
 
 # ---------------------------------------------------------------------- renewals
@@ -238,6 +273,14 @@ def _unpack(message: bytes) -> dict[str, Any]:
 
 def _hold(fields: Mapping[str, Any]) -> HoldId:
     return HoldId(_text(fields, "incarnation"), _number(fields, "hold"))
+
+
+def _converted(fields: Mapping[str, Any], key: str, kind: Any) -> Any:
+    """A list of a message that may be left out."""
+    try:
+        return msgspec.convert(fields.get(key, ()), kind)
+    except msgspec.ValidationError as error:
+        raise MalformedPayload(f"{key}: {error}") from None
 
 
 def _text(fields: Mapping[str, Any], key: str) -> str:

@@ -19,11 +19,13 @@ from vllm.v1.attention.selector import get_attn_backend
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
 from connector.caches import check_peer, fingerprint_of
+from connector.confirmation import Confirmation
 from connector.core.config import Settings
 from connector.core.errors import ConnectorError
 from connector.core.fingerprint import Fingerprint
 from connector.core.groups import TransferGroups, check_transferable
 from connector.counters import Counters
+from connector.digests import Digester
 from connector.endpoint import Endpoint, Endpoints, open_endpoint
 from connector.heartbeat import Announcement, Heartbeat
 from connector.holds import HoldBook
@@ -185,6 +187,7 @@ class Worker:
             self._settings.handshake_port + self._port_offset,
             self._settings.notify_port + self._port_offset,
             holds,
+            Digester(memory),
             lambda: encode_welcome(metadata, endpoint.descriptors, holds.incarnation, fingerprint),
             self._counters,
         )
@@ -201,9 +204,7 @@ class Worker:
             timeout, pause = settings.control_timeout_s, settings.transfer_timeout_s / 2
             return Peer(context, host, port, memory, endpoints, check, timeout, pause)
 
-        timeouts = Timeouts(
-            settings.transfer_timeout_s, settings.fence_timeout_s, settings.control_timeout_s
-        )
+        timeouts = Timeouts(settings.transfer_timeout_s, settings.fence_timeout_s)
         results = LoadResults()
         peers = PeerBook(
             make_peer,
@@ -211,12 +212,29 @@ class Worker:
             self._tp_size,
             self._counters,
             requires_safe_reads=settings.require_safe_reads,
+            verifies_reads=settings.verify_reads != "off",
+        )
+        confirmation = Confirmation(
+            settings.verify_reads,
+            memory,
+            [group.name for group in self.groups.on_wire],
+            Digester(memory),
+            settings.control_timeout_s,
         )
         renewer = Renewer(
             peers.source, settings.control_timeout_s, settings.renewal_timeout_s, self._counters
         )
         releaser = Releaser(context, self._rank, self._tp_size, renewer)
-        steps = LoadSteps(peers, endpoints, releaser, results, self._rank, timeouts, self._counters)
+        steps = LoadSteps(
+            peers,
+            endpoints,
+            confirmation,
+            releaser,
+            results,
+            self._rank,
+            timeouts,
+            self._counters,
+        )
         loader = Loader(steps, peers, endpoints, renewer, releaser, results, timeouts.transfer_s)
         return ConsumerRank(loader, self.groups, settings, self._num_cache_groups)
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from connector.core.errors import ConfigError
 from connector.core.groups import DrafterGroups
 from connector.core.pairing import LoadMode
+from connector.core.verification import VerifyReads
 
 Role = Literal["kv_producer", "kv_consumer"]
 T = TypeVar("T")
@@ -49,7 +50,9 @@ class Settings:
         control_timeout_s: for one answer of a peer.
         load_mode: whether requests wait for their load, or the step does.
         drafter_groups: what becomes of a drafter with cache groups of its own.
-        require_safe_reads: refuse peers that cannot confirm that blocks were held.
+        require_safe_reads: refuse peers that cannot confirm that blocks were held, and what they
+            held if reads are verified.
+        verify_reads: which loads are compared with the bytes that the peer holds.
         unused: keys that were given and mean nothing here.
     """
 
@@ -72,6 +75,7 @@ class Settings:
     load_mode: LoadMode = "async"
     drafter_groups: DrafterGroups = "accept"
     require_safe_reads: bool = False
+    verify_reads: VerifyReads = "off"
     unused: tuple[str, ...] = ()
 
     @property
@@ -122,6 +126,7 @@ def parse_settings(extra: Mapping[str, Any], *, role: str | None) -> Settings:
         load_mode=get("load_mode", _choice("async", "sync"), "async"),
         drafter_groups=get("drafter_groups", _choice("accept", "refuse"), "accept"),
         require_safe_reads=get("require_safe_reads", _boolean, False),
+        verify_reads=get("verify_reads", _verify_reads, "off"),
         unused=tuple(key for key in UNUSED_KEYS if key in extra),
     )
     if proxy_ip and not (settings.proxy_ping_port and settings.http_port):
@@ -176,6 +181,7 @@ KNOWN_KEYS = (
     "load_mode",
     "drafter_groups",
     "require_safe_reads",
+    "verify_reads",
     *UNUSED_KEYS,
 )
 
@@ -266,6 +272,10 @@ def _text(value: Any) -> Any:
     if value is not None and not isinstance(value, str):
         raise ValueError("a text")
     return value
+
+
+def _verify_reads(value: Any) -> Any:
+    return "off" if value is False else _choice("off", "sample", "all")(value)  # YAML's "off"
 
 
 def _choice(*allowed: str) -> Callable[[Any], Any]:

@@ -20,7 +20,8 @@ class LoadState(Enum):
     READING = auto()
     """All reads are posted; not all have completed."""
     CONFIRMING = auto()
-    """All reads succeeded; the producer is asked whether it held the blocks until now."""
+    """All reads succeeded; the producer is asked whether it held the blocks until now, and, if the
+    load is verified, for digests of what they hold."""
     FENCED = auto()
     """Given up, but a read may still land."""
     LOADED = auto()
@@ -41,7 +42,9 @@ class LoadEvent(Enum):
     TIMED_OUT = auto()
     """The load's deadline has passed."""
     HELD = auto()
-    """The producer held the blocks when it answered."""
+    """The producer held the blocks when it answered; of a verified load all digests are equal."""
+    DOUBTED = auto()
+    """The load is verified, and a digest differs, the blocks are gone, or the time is over."""
     GONE = auto()
     """It did not, or it is another incarnation."""
     UNCONFIRMED = auto()
@@ -66,6 +69,8 @@ class Cause(StrEnum):
     NOT_CONFIRMED = "not-confirmed"
     """The peer did not say in time whether it had held the blocks."""
     NO_LONGER_HELD = "no-longer-held"
+    WRONG_BYTES = "wrong-bytes"
+    """What was read is not what the producer holds."""
     INTERNAL = "internal"
     """An error of the program."""
 
@@ -98,7 +103,11 @@ LOAD: Table[LoadState, LoadEvent, LoadAction] = Table(
         (_S.CONFIRMING, _E.HELD): _LOADED,
         (_S.CONFIRMING, _E.GONE): _FAILED,
         (_S.CONFIRMING, _E.TIMED_OUT): _FAILED,
+        # Its bytes may still be on their way, whatever the library says.
+        (_S.CONFIRMING, _E.DOUBTED): Move(_S.FENCED),
         (_S.FENCED, _E.FENCE_DOWN): _FAILED,
+        (_S.FENCED, _E.HELD): Move(_S.FENCED),
+        (_S.FENCED, _E.GONE): Move(_S.FENCED),
         # An answer to a question that was asked twice.
         (_S.LOADED, _E.HELD): Move(_S.LOADED),
         (_S.LOADED, _E.GONE): Move(_S.LOADED),

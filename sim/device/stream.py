@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from simpy.events import Event
 
@@ -18,6 +19,7 @@ from sim.errors import TaskCrashed
 from sim.kernel import Kernel, Process
 
 Action = Callable[[], None]
+T = TypeVar("T")
 
 
 class Gate:
@@ -110,6 +112,11 @@ class Stream:
 
     def synchronize(self) -> None:
         self.wait_until(self.position)
+
+    def copied(self, copy: Callable[[], T], num_bytes: int) -> T:
+        """What ``copy`` returns, behind all that is queued; the copy itself takes no time here."""
+        self.synchronize()
+        return copy()
 
     def _flush(self) -> None:
         if self._submit is not None:

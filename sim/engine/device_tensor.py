@@ -1,7 +1,8 @@
 """Cache tensors as connectors see them: what they do with the bytes is ordered on the stream.
 
-On hardware a copy from or into a cache is queued on the device's stream, behind the kernels that
-were launched before. Here the caller waits until the stream is that far and then does it at once.
+On hardware a copy from or into a cache is queued on a stream of the device, behind the kernels that
+were launched on it before. Here the caller waits until the stream is that far and then does it; on
+a stream of its own it takes time, too.
 Looking at shapes, strides and addresses, and making views, waits for nothing.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sim.device import Stream
+from sim.device import Stream, chosen_stream
 
 Addresses = npt.NDArray[np.int64]
 OnWrite = Callable[[Addresses], None]
@@ -70,20 +71,25 @@ class DeviceTensor(torch.Tensor):
             if name in _LOOKS:
                 return func(*args, **kwargs)
             source = next(a for a in (*args, *kwargs.values()) if isinstance(a, DeviceTensor))
+            stream = chosen_stream(source.stream)
             if _changes_its_argument(name):
-                source.stream.synchronize()
+                stream.synchronize()
                 result = func(*args, **kwargs)
                 if args[0] is source:
                     source.wrote(_addresses(source, args[1] if name == "__setitem__" else ...))
                 return result
             if name in _COPIES_TO_HOST:
-                source.stream.synchronize()
-                return func(source.clone(), *args[1:], **kwargs)
+                return stream.copied(
+                    lambda: func(source.clone(), *args[1:], **kwargs), _num_bytes(source)
+                )
             result = func(*args, **kwargs)
             if _shares_memory(result, source):
                 return _map(result, lambda view: cls.on(source.stream, view, source.wrote))
-            source.stream.synchronize()
-            return func(*args, **kwargs)
+            return stream.copied(lambda: func(*args, **kwargs), _num_bytes(result))
+
+
+def _num_bytes(value: Any) -> int:
+    return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 
 
 def _changes_its_argument(name: str) -> bool:

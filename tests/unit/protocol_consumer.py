@@ -83,10 +83,16 @@ def _request(world: World, event: RequestEvent) -> World:
 
 
 def _rank(world: World, rank: int, load: LoadState, limits: Limits) -> Iterator[World]:
-    if load in (LoadState.CONNECTING, LoadState.READING, LoadState.CONFIRMING):
+    if load in (LoadState.CONNECTING, LoadState.READING):
         yield _load(world, rank, LoadEvent.TIMED_OUT)
+    if load is LoadState.CONFIRMING:
+        is_verified = limits.verifies
+        yield _load(world, rank, LoadEvent.DOUBTED if is_verified else LoadEvent.TIMED_OUT)
     if load is LoadState.READING:
-        if world.reads[rank] in (Read.CLEAN, Read.FOREIGN):
+        succeeded = (Read.CLEAN, Read.FOREIGN)
+        if limits.early_success:
+            succeeded += (Read.IN_FLIGHT,)
+        if world.reads[rank] in succeeded:
             is_blind = limits.defect is Defect.NO_VALIDATION
             done = LoadEvent.UNCONFIRMED if is_blind else LoadEvent.SUCCEEDED
             yield _load(world, rank, done)
@@ -129,7 +135,7 @@ def _load(world: World, rank: int, event: LoadEvent) -> World:
     return world
 
 
-def arrives_at_consumer(world: World, message: Message) -> World:
+def arrives_at_consumer(world: World, message: Message, limits: Limits) -> World:
     if message.kind is Kind.OFFER:
         # A repeated hand-off is a second request, which is another run of this model.
         return world if world.request else world._replace(request=RequestState.OFFERED)
@@ -141,7 +147,10 @@ def arrives_at_consumer(world: World, message: Message) -> World:
             return world
         event = LoadEvent.CONNECTED if message.incarnation == 0 else LoadEvent.REFUSED
         return _load(world, message.rank, event)
-    if load in LOAD.final or load is LoadState.CONFIRMING:
+    if load in LOAD.final or load in (LoadState.CONFIRMING, LoadState.FENCED):
         event = LoadEvent.HELD if message.kind is Kind.HELD else LoadEvent.GONE
+        if limits.verifies and load is LoadState.CONFIRMING:
+            is_equal = event is LoadEvent.HELD and world.reads[message.rank] is Read.CLEAN
+            event = event if is_equal else LoadEvent.DOUBTED
         return _load(world, message.rank, event)
     raise Broken(f"an answer arrives that nobody asked for, in state {load.name}")

@@ -89,7 +89,7 @@ def _is_stale(world: World, message: Message) -> bool:
 
 def _deliver(world: World, message: Message, limits: Limits) -> World:
     if message.kind in _TO_CONSUMER:
-        return arrives_at_consumer(world, message) if world.consumer_up else world
+        return arrives_at_consumer(world, message, limits) if world.consumer_up else world
     return arrives_at_producer(world, message, limits) if world.producer_up else world
 
 

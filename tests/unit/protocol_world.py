@@ -120,6 +120,10 @@ class Limits:
     crashes: bool = True
     second_request: bool = True
     renewing_ranks: int = 2
+    early_success: bool = False
+    """Whether success of reads may be reported before their bytes are there."""
+    verifies: bool = False
+    """Whether digests are compared."""
     defect: Defect | None = None
 
 

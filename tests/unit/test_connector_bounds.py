@@ -47,7 +47,7 @@ def address(number: int) -> Address:
 @pytest.fixture
 def book() -> PeerBook:
     make: Any = FakePeer
-    return PeerBook(make, 0, 1, Counters(), requires_safe_reads=False)
+    return PeerBook(make, 0, 1, Counters(), requires_safe_reads=False, verifies_reads=False)
 
 
 @pytest.mark.requirement("R18")

@@ -74,6 +74,9 @@ class Unreachable:
     def release(self, _order: Any) -> None:
         pass
 
+    def end(self, _load: Any) -> None:
+        pass
+
 
 class Unreleasable(Unreachable):
     """Nor can anything be released."""
@@ -96,8 +99,8 @@ def load_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 def ended(load_steps: ModuleType, world: Any) -> tuple[set[str], set[str]]:
     """The results after one load was refused."""
     results = LoadResults()
-    timeouts = load_steps.Timeouts(1, 1, 0.5)
-    steps = load_steps.LoadSteps(world, None, world, results, 0, timeouts, Counters())
+    timeouts = load_steps.Timeouts(1, 1)
+    steps = load_steps.LoadSteps(world, None, world, world, results, 0, timeouts, Counters())
     order = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
     load = load_steps.Load(order, lambda: True, 0.0, 1.0)
     try:

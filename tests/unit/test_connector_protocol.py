@@ -63,6 +63,20 @@ def test_without_confirmation_a_foreign_byte_can_be_used() -> None:
         explore(Limits(ranks=1, crashes=False, defect=Defect.NO_VALIDATION))
 
 
+@pytest.mark.requirement("S5", "S8")
+def test_digests_make_up_for_success_that_is_reported_early() -> None:
+    """Nothing is used that is not there, and no block is given up before all bytes have landed or
+    never will."""
+    worlds, _ = explore(Limits(ranks=1, early_success=True, verifies=True))
+    assert worlds > 10_000
+
+
+def test_without_digests_success_that_is_reported_early_is_believed() -> None:
+    """Whatever the producer confirms."""
+    with pytest.raises(Broken, match=r"no longer held|that it reads"):
+        explore(Limits(ranks=1, crashes=False, early_success=True))
+
+
 @pytest.mark.parametrize(
     ("defect", "what"),
     [

@@ -195,7 +195,7 @@ def test_a_renewal_arrives_as_it_was_sent() -> None:
         HoldId("now", 3),
         HoldId("now", 5),
     ]
-    assert wire.decode_renewal(wire.encode_question(HoldId("now", 3), 7)) is None
+    assert wire.decode_renewal(wire.encode_question(wire.Question(HoldId("now", 3), 7))) is None
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,8 @@ ODD: tuple[Any, ...] = (
     {},
     1.0,
 )
-KEYS = ("ask", "hold", "incarnation", "renew", "answer", "held", "reader", "transfer_id",
-        "consumer_tp_size", EXTENSION_KEY)  # fmt: skip
+KEYS = ("ask", "blocks", "digests", "hold", "incarnation", "renew", "answer", "held", "reader",
+        "transfer_id", "consumer_tp_size", EXTENSION_KEY)  # fmt: skip
 
 DECODERS: dict[str, Callable[[bytes], Any]] = {
     "question": wire.decode_question,
@@ -130,7 +130,9 @@ class Rank:
         self.counters = Counters()
         self.ports = free_ports()
         self.fails = False
-        self.listener = Listener(*self.ports, HoldBook(1), self.make_welcome, self.counters)
+        digester: Any = SimpleNamespace(close=lambda: None)  # nobody asks for digests
+        holds = HoldBook(1)
+        self.listener = Listener(*self.ports, holds, digester, self.make_welcome, self.counters)
         self.context = zmq.Context()
 
     def make_welcome(self) -> tuple[bytes, bytes]:
@@ -171,8 +173,8 @@ def test_a_rank_answers_after_messages_of_any_kind(rank: Rank) -> None:
     for peer in peers:
         for message in odd:
             peer.send(message)
-    peers[0].send(wire.encode_question(HoldId("x", 1), 7))
-    assert wire.decode_answer(peers[0].recv_multipart()[-1]) == (7, False)
+    peers[0].send(wire.encode_question(wire.Question(HoldId("x", 1), 7)))
+    assert wire.decode_answer(peers[0].recv_multipart()[-1]) == wire.Answer(7, False)
     rank.fails = False
     peers[0].send(wire.GET_META)
     assert [peers[0].recv_multipart()[-1] for _ in "ab"] == [b"a", b"b"]

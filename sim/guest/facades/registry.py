@@ -5,7 +5,16 @@ from __future__ import annotations
 from types import ModuleType
 
 from sim.fabric import Fabric, mori_io
-from sim.guest.facades import chance, clock, futures, processes, queues, threads, torch_facade
+from sim.guest.facades import (
+    chance,
+    checksums,
+    clock,
+    futures,
+    processes,
+    queues,
+    threads,
+    torch_facade,
+)
 from sim.guest.facades.environ import ProcessEnvironment
 from sim.guest.facades.files import SharedFiles, make_safetensors
 from sim.guest.facades.processes import Runner, SidePrograms
@@ -44,6 +53,7 @@ def make_facades(
         "socket": make_socket(kernel, network),
         **make_zmq(kernel, network),
         **futures.make(kernel, threading, queue, time),
+        "zlib": checksums.make_zlib(kernel),
         **processes.make(SidePrograms(kernel, run_script)),
         **torch_facade.make(kernel),
         "mori": mori,

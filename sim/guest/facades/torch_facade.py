@@ -1,18 +1,19 @@
 """``torch`` with a simulated device and simulated process groups; tensors are the real ones.
 
-``torch.cuda`` shows one device, whose only stream is that of the rank that runs the process.
+``torch.cuda`` shows one device with the stream of the rank that runs the process, and those that
+the process makes for itself.
 ``torch.distributed`` serves the collectives that connectors call on their rank group.
 """
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from sim.device import DeviceEvent, Stream
+from sim.device import DeviceEvent, SideStream, Stream, chosen, chosen_stream
 from sim.guest.facades.proxy import Facade, ModuleProxy
 from sim.kernel import Kernel
 
@@ -26,10 +27,16 @@ def make(kernel: Kernel) -> dict[str, ModuleType]:
 
 
 def _make_cuda(kernel: Kernel) -> ModuleType:
-    def current_stream(device: Any = None) -> Stream:
+    def default_stream(device: Any = None) -> Stream:
         kernel.checkpoint()
         stream: Stream = kernel.require_task("torch.cuda").process.resources["stream"]
         return stream
+
+    def current_stream(device: Any = None) -> Stream:
+        return chosen_stream(default_stream())
+
+    def use(stream: Stream | None) -> AbstractContextManager[None]:
+        return nullcontext() if stream is None else chosen(kernel, stream)
 
     def device() -> tuple[int, int]:
         """The process's device, and how many it sees: those of its tensor-parallel group."""
@@ -47,6 +54,13 @@ def _make_cuda(kernel: Kernel) -> ModuleType:
         def record(self, stream: Stream | None = None) -> None:
             super().record(stream if stream is not None else current_stream())
 
+    class OwnStream(SideStream):
+        """A stream that guests construct with torch's arguments."""
+
+        def __init__(self, device: Any = None, priority: int = 0) -> None:
+            process = kernel.require_task("torch.cuda").process
+            super().__init__(kernel, process, f"{process.path}/side stream")
+
     def synchronize(device: Any = None) -> None:
         current_stream().synchronize()
 
@@ -55,11 +69,11 @@ def _make_cuda(kernel: Kernel) -> ModuleType:
         "torch.cuda",
         {
             "Event": Event,
-            "Stream": Stream,
+            "Stream": OwnStream,
             "current_stream": current_stream,
-            "default_stream": current_stream,
+            "default_stream": default_stream,
             "synchronize": synchronize,
-            "stream": lambda _stream: nullcontext(),
+            "stream": use,
             "device": lambda _device: nullcontext(),
             "set_device": lambda _device: None,
             "current_device": lambda: device()[0],

@@ -1,0 +1,122 @@
+"""What a producer is asked after all reads of a load have succeeded: whether it still holds the
+blocks, and, for a load that is verified, for digests of what they hold.
+
+Nothing here waits. Used by the loader's thread alone; digests are computed in another.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from connector.core.load import Cause, LoadEvent
+from connector.core.verification import VerifyReads, differing, is_verified, shares
+from connector.digests import Digester
+from connector.loads import Asked, Load
+from connector.memory import CacheMemory
+from connector.wire import Answer, Question
+
+
+class Confirmation:
+    """Asks about loads of one rank, and compares.
+
+    Args:
+        mode: which loads are verified.
+        memory: of this rank.
+        group_names: of the payload's entries, for messages.
+        digester: of the same memory.
+        control_timeout_s: for one answer, after which the question is repeated.
+    """
+
+    def __init__(
+        self,
+        mode: VerifyReads,
+        memory: CacheMemory,
+        group_names: list[str],
+        digester: Digester,
+        control_timeout_s: float,
+    ) -> None:
+        self._mode: VerifyReads = mode
+        self._memory = memory
+        self._group_names = group_names
+        self._digester = digester
+        self._control_timeout_s = control_timeout_s
+        self._questions = 0
+
+    def begin(self, load: Load, now: float) -> None:
+        """Ask the first question about a load."""
+        assert load.peer is not None
+        assert load.peer.welcome is not None
+        if load.peer.welcome.digests and is_verified(self._mode, load.order.transfer_id):
+            pairs = load.order.plan.pairs
+            load.to_verify = shares(
+                (layer.name, layer.blocks.size, pairs[layer.payload_index])
+                for layer in self._memory.layers
+            )
+            load.is_verified = True
+        self._ask_next(load, now)
+
+    def go_on(self, load: Load, now: float) -> LoadEvent | None:
+        """What has come out; None if that is not known yet."""
+        assert load.peer is not None
+        assert load.asked is not None
+        answer = load.peer.answer(load.asked.number)
+        if answer is None:
+            if now >= load.next_at:
+                self._ask(load, load.asked, now)
+            return None
+        if not answer.is_held:
+            load.cause = Cause.NO_LONGER_HELD
+            load.reason = "the producer no longer holds the blocks"
+            return LoadEvent.GONE
+        return LoadEvent.HELD if load.asked.digests is None else self._compare(load, answer, now)
+
+    def end(self, load: Load) -> None:
+        """Wait for no answer any longer."""
+        if load.peer is not None and load.asked is not None:
+            load.peer.drop(load.asked.number)
+
+    def close(self) -> None:
+        self._digester.close()
+
+    # ---------------------------------------------------------------- internal
+
+    def _ask_next(self, load: Load, now: float) -> None:
+        self.end(load)
+        self._questions += 1
+        load.asked = Asked(self._questions, [], None)
+        if load.to_verify:
+            share = load.asked.share = load.to_verify.pop(0)
+            ours = [(piece.layer, piece.ours) for piece in share]
+            load.asked.digests = self._digester.run(partial(self._digester.digests, ours))
+        self._ask(load, load.asked, now)
+
+    def _ask(self, load: Load, asked: Asked, now: float) -> None:
+        assert load.peer is not None
+        assert load.order.hold is not None
+        theirs = tuple((piece.layer, piece.theirs) for piece in asked.share)
+        load.peer.ask(Question(load.order.hold, asked.number, theirs))
+        load.next_at = now + self._control_timeout_s
+
+    def _compare(self, load: Load, answer: Answer, now: float) -> LoadEvent | None:
+        assert load.asked is not None
+        assert load.asked.digests is not None
+        if not load.asked.digests.done():
+            return None
+        ours = load.asked.digests.result()
+        different = differing(load.asked.share, ours, answer.digests)
+        if different:
+            load.cause, load.reason = Cause.WRONG_BYTES, self._describe(different)
+            return LoadEvent.DOUBTED
+        if not load.to_verify:
+            return LoadEvent.HELD
+        self._ask_next(load, now)
+        return None
+
+    def _describe(self, different: list[tuple[str, int, int]]) -> str:
+        layer, ours, theirs = different[0]
+        index = next(each.payload_index for each in self._memory.layers if each.name == layer)
+        more = f", and in {len(different) - 1} more places" if len(different) > 1 else ""
+        return (
+            f"block {ours} holds other bytes for {layer} than the producer's block {theirs}, in "
+            f"the {self._group_names[index]}{more}"
+        )

@@ -1,0 +1,70 @@
+"""Where one load of a consumer rank stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from connector.core.load import LOAD, Cause, LoadState
+from connector.core.verification import Digest, Share
+from connector.endpoint import Endpoint
+from connector.metadata import LoadOrder
+from connector.peer import Batch, Peer
+
+IsReady = Callable[[], bool]
+"""Whether what was queued on the device before a load's order is done."""
+
+FIRST_BACKOFF_S = 0.001
+
+
+@dataclass
+class Asked:
+    """The question that a load waits for the answer to.
+
+    Args:
+        number: of the question.
+        share: that the peer computes digests of, if it is to.
+        digests: ours of the same, once they are computed.
+    """
+
+    number: int
+    share: Share
+    digests: Future[tuple[Digest, ...]] | None
+
+
+@dataclass
+class Load:
+    """Where one load stands.
+
+    ``to_verify`` is what the peer has still to be asked about.
+    """
+
+    order: LoadOrder
+    is_ready: IsReady
+    started: float
+    deadline: float
+    state: LoadState = LoadState.CONNECTING
+    peer: Peer | None = None
+    endpoint: Endpoint | None = None
+    batches: list[Batch] = field(default_factory=list)
+    statuses: list[Any] = field(default_factory=list)
+    backoff_s: float = FIRST_BACKOFF_S
+    next_at: float = 0.0
+    fence_until: float = 0.0
+    is_verified: bool = False
+    to_verify: list[Share] = field(default_factory=list)
+    asked: Asked | None = None
+    cause: Cause = Cause.INTERNAL
+    reason: str = ""
+    is_reported: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in LOAD.final
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether its reads are still hoped for."""
+        return self.state is LoadState.READING
