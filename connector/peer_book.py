@@ -82,6 +82,7 @@ class PeerBook:
                 peer.close()
                 del self._peers[key]
                 self._unsafe.pop(peer.name, None)
+                self._unverified.pop(peer.name, None)
 
     def receive(self) -> None:
         """Take the answers that have arrived."""
