@@ -78,8 +78,8 @@ class Side:
         sampling = SamplingParams(
             max_tokens=max_tokens, extra_args={"kv_transfer_params": params}, ignore_eos=True
         )
-        request = Request(
-            request_id, prompt, sampling, pooling_params=None, block_hasher=self.block_hasher
+        request = Request(  # its own list, as in another process: a producer takes a token off
+            request_id, list(prompt), sampling, pooling_params=None, block_hasher=self.block_hasher
         )
         self.scheduler.add_request(request)
 
