@@ -71,14 +71,15 @@ def test_a_restarted_producer_keeps_what_is_released_of_its_earlier_start(tmp_pa
 
 
 def test_a_rank_that_takes_a_stale_release_for_its_own_loses_blocks(tmp_path: Path) -> None:
-    """Without the check of the incarnation, requests fail that the crash did not touch."""
+    """Without the checks of the incarnation and of the transfer, either of which is enough,
+    requests fail that the crash did not touch."""
     mutant = Mutant(
         name="release-of-earlier-start",
         breaks="A release of a hold of an earlier start ends one of this.",
         module="connector.holds",
-        qualname="HoldBook._find",
-        right="known = hold_id.incarnation == self._incarnation",
-        wrong="known = True",
+        qualname="HoldBook.release",
+        right="if hold is None or hold.expected.transfer_id != transfer_id:",
+        wrong="if (hold := self._by_number.get(hold_id.number)) is None:",
     )
     outcome = outcome_of(loads(RESTARTED), tmp_path, mutant, "crash:node=p0,at_s=1,for_s=0.2")
     assert outcome.violations == []
