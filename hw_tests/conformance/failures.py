@@ -41,6 +41,7 @@ def _failed_with(arm: Arm, status: Any, text: str) -> None:
         arm.mori.StatusCode.ERR_RDMA_OP,
         text,
     )
+    arm.sleep(0.1)  # another thread tells sessions and the queue of failures a moment later
 
 
 @case("0.6", "completions")
@@ -61,8 +62,9 @@ def completion_errors(arm: Arm) -> None:
 def the_event_of_an_unreachable_peer(arm: Arm) -> None:
     """It names the peer and the reason, once."""
     pair = arm.pair()
+    session = pair.session()
     arm.fail_next(pair.initiator, "RETRY_EXC", 0)
-    _finished(pair.session().write(0, 0, 64, 0))
+    _failed_with(arm, session.write(0, 0, 64, 0), "transport retry counter exceeded")
     event = pair.initiator.pop_peer_failure()
     assert event.remote_engine_key == pair.target.get_engine_desc().key
     assert event.reason == arm.mori.PeerFailureReason.PEER_UNREACHABLE
