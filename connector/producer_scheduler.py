@@ -57,8 +57,7 @@ class ProducerScheduler:
         self._address_params = address_params
         self._counters = counters
         self._num_holds = 0
-        self._expected: dict[str, ExpectedHold] = {}
-        self._running: dict[str, Request] = {}
+        self._running: dict[str, tuple[Request, ExpectedHold]] = {}
         self._leases: dict[str, _Lease] = {}
         self._orders = self._new_orders()
         self._idle = self._new_orders()  # shared by all idle steps
@@ -93,13 +92,12 @@ class ProducerScheduler:
         params = request.kv_transfer_params
         if not params or not params.get("do_remote_decode"):
             return
-        if request.request_id in self._expected:
+        if request.request_id in self._running:
             return  # resumed after a preemption
         transfer_id = params.setdefault("transfer_id", f"sidecar-{request.request_id}")
         self._num_holds += 1
         expected = ExpectedHold(request.request_id, transfer_id, self._num_holds)
-        self._expected[request.request_id] = expected
-        self._running[request.request_id] = request
+        self._running[request.request_id] = request, expected
         self._orders.expected.append(expected)
 
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
@@ -125,10 +123,10 @@ class ProducerScheduler:
             request: that has ended.
             blocks: one list for each transferred group, in transfer order.
         """
-        expected = self._expected.pop(request.request_id, None)
-        self._running.pop(request.request_id, None)
-        if expected is None:
+        running = self._running.pop(request.request_id, None)
+        if running is None:
             return False, None
+        _, expected = running
         payload = encode(self._groups, blocks)
         if request.status not in _HANDED_OVER or not any(payload):
             self._orders.dropped.append(request.request_id)
@@ -172,9 +170,10 @@ class ProducerScheduler:
 
         Earlier chunks of a prompt are done on the device before its last one is.
         """
-        request = self._running.get(request_id)
-        if request is None:
+        running = self._running.get(request_id)
+        if running is None:
             return False
+        request, _ = running
         return bool(request.num_computed_tokens + num_scheduled >= request.num_prompt_tokens)
 
     def _new_orders(self) -> StepOrders:
