@@ -11,6 +11,7 @@ import msgspec
 from sim.acceptance import Acceptance
 from sim.kernel.log import EventLog
 from sim.oracles import Violation
+from sim.transferred import Transferred
 from sim.workload.summary import WorkloadSummary
 
 SCHEMA_VERSION = 1
@@ -41,6 +42,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
     guest_s: float
     engine_steps: int
+    transfers: dict[str, Transferred] = {}
+    """By request, without those of which nothing landed."""
     events: int
     event_hash: str
     seed: int

@@ -32,6 +32,7 @@ from sim.router.ongoing import Route
 from sim.router.router import Router
 from sim.scenario import Scenario, workload_of
 from sim.scenario.workloads import EPILOGUE
+from sim.transferred import TransferCount
 from sim.units import MS, SECOND, US, ns_to_seconds, seconds_to_ns
 from sim.workload import RequestSpec, Segment, describe, prompt_token_ids
 from sim.world import World
@@ -86,6 +87,8 @@ class TestBed:
         drafts = speculation.num_speculative_tokens if speculation else 0
         self.acceptance = AcceptanceCount(drafts, EPILOGUE)
         self.world.probes.add(self.acceptance)
+        self.transfers = TransferCount(self.world.memory_map.locate, self.blocks, EPILOGUE)
+        self.world.probes.add(self.transfers)
 
     # ------------------------------------------------------------- the phases
 
@@ -230,6 +233,7 @@ class TestBed:
             wall_s=wall_s,
             guest_s=self.kernel.guest_wall_s,
             engine_steps=self._steps.count,
+            transfers=self.transfers.by_request(),
             speculation=self.acceptance.total() if self.scenario.speculation else None,
             events=log.switches + len(log.records),
             event_hash=log.digest(),

@@ -140,7 +140,7 @@ def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) ->
     faulted = simulate(scenario)
     result = faulted.result
     saved = _save(scenario, result, out, force=force)
-    if as_json and saved is not None:
+    if as_json and saved is not None and result.outcome.violations:
         structlog.get_logger().warning(f"replay with: {replay_line(saved)}")
     return Outcome(
         document=msgspec.to_builtins(result.outcome) | faulted.document(),

@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from rich import filesize
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from faults.grouping import FindingGroup, group
-from faults.story import Moment, tell
+from faults.story import Moment, aftermaths, tell
 from faults.struck import fault_sentences
 from sim.acceptance import Acceptance
 from sim.engine.connectors import get_connector
@@ -22,12 +23,14 @@ from sim.units import ns_to_seconds
 
 _SHOWN_PER_ORACLE = 3
 _SHOWN_OF_TRACEBACK = 8
+_SHOWN_TRANSFERS = 3
 
 
 def render_run(console: Console, scenario: Scenario, result: RunResult, saved: Path | None) -> None:
     """Everything; after a violation that was saved, the last line is the command to replay it."""
     outcome = result.outcome
     _render_facts(console, scenario, result)
+    _render_aftermaths(console, [f["kind"] for f in scenario.faults], result)
     if outcome.violations:
         _render_violations(console, outcome)
         _render_story(console, tell(result.log.records, outcome.violations))
@@ -118,10 +121,36 @@ def drafts_line(acceptance: Acceptance) -> str:
     )
 
 
-def first_steps_line(acceptance: Acceptance) -> str:
-    """Accepted drafts of each request's first steps, which a hand-off may spoil."""
-    by_step = ", ".join(f"{step.accepted_per_step:.2f}" for step in acceptance.first_steps)
-    return f"accepted in each request's first steps: {by_step}"
+def hand_off_line(acceptance: Acceptance) -> str | None:
+    """What a hand-off cost the drafter: the first steps, in which no draft was right."""
+    spoilt = 0
+    for step in acceptance.first_steps:
+        if step.accepted:
+            break
+        spoilt += 1
+    if not spoilt:
+        return None
+    steps = "first step accepts" if spoilt == 1 else f"first {spoilt} steps accept"
+    return (
+        f"after the hand-off a request's {steps} no draft, as the drafter begins without the "
+        "producer's last row: that costs time, and never a wrong token"
+    )
+
+
+def transfers_line(outcome: Outcome) -> str:
+    """What landed in the blocks of consumers: of each request if they are few."""
+    each = outcome.transfers
+    if len(each) > _SHOWN_TRANSFERS:
+        blocks = [one.blocks for one in each.values()]
+        total = sum(one.bytes for one in each.values())
+        return (
+            f"{filesize.decimal(total)} into blocks of {len(each)} requests, "
+            f"{min(blocks)} to {max(blocks)} blocks each"
+        )
+    return "; ".join(
+        f"{request}: {filesize.decimal(one.bytes)} into {one.blocks} blocks"
+        for request, one in each.items()
+    )
 
 
 def notes_line(outcome: Outcome) -> str:
@@ -160,11 +189,14 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
     table.add_column(overflow="fold")
     table.add_row("ran", Text(what_runs(scenario)))
     table.add_row("requests", Text(requests_line(outcome)))
+    if outcome.transfers:
+        table.add_row("transfers", Text(transfers_line(outcome)))
     for sentence in fault_sentences([f["kind"] for f in scenario.faults], result.log.records):
         table.add_row("fault", Text(sentence))
     if outcome.speculation is not None:
         table.add_row("drafts", Text(drafts_line(outcome.speculation)))
-        table.add_row("", Text(first_steps_line(outcome.speculation)))
+        if hand_off := hand_off_line(outcome.speculation):
+            table.add_row("", Text(hand_off))
     table.add_row("time", Text(speed(outcome)))
     table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")
@@ -190,10 +222,20 @@ def _render_violations(console: Console, outcome: Outcome) -> None:
             print_plain(console, f"  and {len(findings) - _SHOWN_PER_ORACLE} more like these")
 
 
+def _render_aftermaths(console: Console, kinds: Sequence[str], result: RunResult) -> None:
+    for kind, moments in zip(kinds, aftermaths(len(kinds), result.log.records), strict=True):
+        if moments:
+            console.print(f"\n[bold]what {kind} did[/]")
+            _render_moments(console, moments)
+
+
 def _render_story(console: Console, moments: Sequence[Moment]) -> None:
-    if not moments:
-        return
-    console.print("\n[bold]how it came about[/]")
+    if moments:
+        console.print("\n[bold]how it came about[/]")
+        _render_moments(console, moments)
+
+
+def _render_moments(console: Console, moments: Sequence[Moment]) -> None:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")

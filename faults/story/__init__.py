@@ -8,7 +8,8 @@ nothing that an oracle has not said.
 
 from __future__ import annotations
 
+from faults.story.aftermath import aftermaths
 from faults.story.moment import MAX_MOMENTS, Moment
 from faults.story.telling import tell
 
-__all__ = ["MAX_MOMENTS", "Moment", "tell"]
+__all__ = ["MAX_MOMENTS", "Moment", "aftermaths", "tell"]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from faults.cli.run_summary import drafts_line, first_steps_line
+from faults.cli.run_summary import drafts_line, hand_off_line
 from sim.acceptance import FIRST_STEPS, AcceptanceCount
 
 
@@ -37,12 +37,20 @@ def test_a_request_of_the_epilogue_does_not_count() -> None:
 
 
 def test_the_summary_says_it_in_two_lines() -> None:
-    """In all, and in the first steps."""
+    """In all, and what the hand-off cost: the steps up to the first that accepts something."""
     total = counted([0, 2, 1], [0, 1]).total()
     assert drafts_line(total) == (
         "4 of 10 accepted (40.0%) in 5 steps, 0.80 a step; by place in a step: 60%, 20%"
     )
-    assert first_steps_line(total) == ("accepted in each request's first steps: 0.00, 1.50, 1.00")
+    assert "a request's first step accepts no draft" in (hand_off_line(total) or "")
+    longer = hand_off_line(counted([0, 0, 0, 1], [0, 0]).total())
+    assert "a request's first 3 steps accept no draft" in (longer or "")
+
+
+def test_a_run_whose_first_steps_accept_drafts_has_no_hand_off_line() -> None:
+    """As where one engine does both."""
+    assert hand_off_line(counted([1, 0], [0, 0]).total()) is None
+    assert hand_off_line(counted().total()) is None
 
 
 def test_a_run_without_a_verified_draft_has_no_rate() -> None:

@@ -67,6 +67,27 @@ def test_json_is_the_outcome_and_what_faults_did(capsys: pytest.CaptureFixture[s
     assert set(json.loads(document)) == {*Outcome.__struct_fields__, "faults", "fault_coverage"}
 
 
+def test_a_passing_run_that_is_kept_warns_of_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing to repeat; the artifact is where --out says."""
+    assert dispatch.run([*PASSING, "--out", "kept", "--json"]) == ExitCode.OK
+    assert capsys.readouterr().err == ""
+    assert Path("kept/artifact.json").is_file()
+
+
+def test_the_summary_says_what_was_read_and_what_a_fault_did(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of each request, if they are few; and how the system recovered, also if it did."""
+    hybrid = ["--connector", "hybrid", "--set", "kv_load_failure_policy=recompute"]
+    arguments = [*PASSING, *hybrid, "--fault", "completion-error:request=req-1"]
+    assert dispatch.run(arguments) == ExitCode.OK
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"transfers req-0: [\d.]+ kB into \d+ blocks", text)
+    assert "what completion-error did" in text
+    told = r"reaches req-1 \(read_posted\).*req-1: d0 logs: load-failed: .*req-1: d0 reports"
+    assert re.search(told + r" the load as failed.*req-1: d0 computes.*req-1: ends well", text)
+
+
 def test_a_failing_run_ends_with_1_and_the_line_that_replays_it(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -1,0 +1,167 @@
+"""What each fault did to the requests that it reached: cause as logged, recovery, and the end.
+
+Like a story it words records and concludes nothing. Requests of which the same is to be told are
+told together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from faults.story.moment import Moment
+from faults.story.names import requests_named
+from sim.kernel.log import Record
+from sim.request_ids import leg_kind, logical_id
+
+_GROUPS_SHOWN = 3
+_REQUESTS_SHOWN = 3
+_LONGEST = 200
+_FLIGHT_RECORD = "flight-record"  # an appendix to what was logged before
+_WELL = ("length", "stop")
+
+
+@dataclass
+class _Effect:
+    """One request that a fault reached; ``told`` maps sentences to their times."""
+
+    request: str
+    phases: list[str]
+    time_ns: int
+    told: dict[str, int] = field(default_factory=dict)
+    is_logged: bool = False
+    load_failed: bool = False
+    recomputes: bool = False
+
+    def tell(self, record: Record, text: str) -> None:
+        self.told.setdefault(text, record.time_ns)
+
+
+class _Fault:
+    """One fault of the scenario: the engines and the requests that it reached."""
+
+    def __init__(self) -> None:
+        self.effects: dict[str, _Effect] = {}
+        self.nodes: dict[str, None] = {}
+        self.own: list[Moment] = []
+
+    def moments(self) -> list[Moment]:
+        told = [*self._reached(), *self._followed()]
+        return sorted([*self.own, *told], key=lambda moment: moment.time_ns)
+
+    def _reached(self) -> Iterator[Moment]:
+        for group in _grouped(self.effects.values(), lambda effect: tuple(effect.phases)):
+            phases = ", ".join(group[0].phases) or "in no phase"
+            yield Moment(group[0].time_ns, f"reaches {_who(group)} ({phases})", 0)
+
+    def _followed(self) -> Iterator[Moment]:
+        groups = _grouped(self.effects.values(), lambda effect: tuple(effect.told))
+        for group in groups[:_GROUPS_SHOWN]:
+            for text, time_ns in group[0].told.items():
+                yield Moment(time_ns, f"{_who(group)}: {text}", 0)
+        if hidden := sum(map(len, groups[_GROUPS_SHOWN:])):
+            last_ns = max(time for group in groups for time in group[0].told.values())
+            yield Moment(last_ns, f"of {hidden} more requests other things are to be told", 0)
+
+
+def _grouped(
+    effects: Iterable[_Effect], key: Callable[[_Effect], tuple[str, ...]]
+) -> list[list[_Effect]]:
+    groups: dict[tuple[str, ...], list[_Effect]] = {}
+    for effect in effects:
+        groups.setdefault(key(effect), []).append(effect)
+    return list(groups.values())
+
+
+def _who(group: list[_Effect]) -> str:
+    names = [effect.request for effect in group]
+    more = f" and {len(names) - _REQUESTS_SHOWN} more" if len(names) > _REQUESTS_SHOWN else ""
+    return ", ".join(names[:_REQUESTS_SHOWN]) + more
+
+
+def aftermaths(faults: int, records: Sequence[Record]) -> list[list[Moment]]:
+    """For each of so many faults of a run what it did, in order of time; [] if it did nothing."""
+    known = {r.fields["request"] for r in records if r.kind == "request-arrived"}
+    told = [_Fault() for _ in range(faults)]
+    for record in records:
+        if record.kind == "fault-hit":
+            _hit(told[record.fields["fault"]], record)
+        elif record.kind == "fault-healed" and told[record.fields["fault"]].effects:
+            told[record.fields["fault"]].own.append(Moment(record.time_ns, "is healed", 0))
+        elif record.kind == "engine-started":
+            _restarted(told, record)
+        else:
+            for request, text in _said(record, known):
+                _tell(told, record, request, text)
+    return [fault.moments() for fault in told]
+
+
+def _hit(fault: _Fault, record: Record) -> None:
+    if node := record.fields.get("node"):
+        fault.nodes[node] = None
+    for request, phases in record.fields["requests"].items():
+        fault.effects.setdefault(request, _Effect(request, phases, record.time_ns))
+
+
+def _restarted(told: list[_Fault], record: Record) -> None:
+    node = record.fields["node"]
+    for fault in told:
+        if node in fault.nodes:
+            fault.own.append(Moment(record.time_ns, f"{node} starts again", 0))
+
+
+def _tell(told: list[_Fault], record: Record, request: str, text: str) -> None:
+    for fault in told:
+        effect = fault.effects.get(request)
+        if effect is None:
+            continue
+        if record.kind == "log":
+            if effect.is_logged:
+                continue
+            effect.is_logged = True
+        if record.kind == "forward-began":
+            if not effect.load_failed or effect.recomputes:
+                continue
+            effect.recomputes = True
+        effect.load_failed |= record.kind == "receiving-finished"
+        effect.tell(record, text)
+
+
+def _said(record: Record, known: set[str]) -> Iterator[tuple[str, str]]:
+    """What a record says of which request; of loads only that they failed."""
+    fields = record.fields
+    match record.kind:
+        case "log" if fields["level"] in ("WARNING", "ERROR", "CRITICAL"):
+            if text := _cause(str(fields["message"])):
+                node = record.actor.partition("/")[0]
+                for request in requests_named(str(fields["message"]), known):
+                    yield request, f"{node} logs: {text}"
+        case "receiving-finished" if fields["failed"]:
+            yield logical_id(fields["request"]), f"{fields['node']} reports the load as failed"
+        case "forward-began":
+            for leg, start, _end in fields["requests"]:
+                if leg_kind(leg) == "d":
+                    yield logical_id(leg), f"{fields['node']} computes its tokens from {start} on"
+        case "leg-finished" if fields["outcome"] not in _WELL and leg_kind(fields["leg"]) == "p":
+            yield fields["request"], f"its prefill ends with {fields['outcome']!r}"
+        case "request-retried":
+            yield fields["request"], "the router sends it again"
+        case "request-ended":
+            how = "ends well" if fields["outcome"] in _WELL else "ends"
+            yield fields["request"], f"{how}, with {fields['outcome']!r}"
+
+
+def _cause(message: str) -> str | None:
+    """A log line as it is, or what a structured one says; None for mere appendices."""
+    try:
+        event = msgspec.json.decode(message)
+    except msgspec.DecodeError:
+        return message[:_LONGEST]
+    if not isinstance(event, dict) or "event" not in event:
+        return message[:_LONGEST]
+    if event["event"] == _FLIGHT_RECORD:
+        return None
+    reason = f": {event['reason']}" if event.get("reason") else ""
+    return f"{event['event']}{reason}"[:_LONGEST]

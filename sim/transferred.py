@@ -1,0 +1,61 @@
+"""What the network cards moved into the blocks of each request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from sim.oracles.blocks import BlockHistory, Locate
+from sim.probes import Probe
+from sim.request_ids import logical_id
+
+
+class Transferred(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one request; ``blocks`` of all ranks and cache groups count once each by their number."""
+
+    blocks: int
+    bytes: int
+    landings: int
+    """Parts that landed by themselves; a connector mostly reads every layer in one."""
+
+
+@dataclass
+class _Count:
+    blocks: set[int] = field(default_factory=set)
+    bytes: int = 0
+    landings: int = 0
+
+
+class TransferCount(Probe):
+    """Counts what lands, by the request that holds the blocks; but for ``excluded`` ones."""
+
+    def __init__(self, locate: Locate, blocks: BlockHistory, excluded: str) -> None:
+        self._locate = locate
+        self._blocks = blocks
+        self._excluded = excluded
+        self._counts: dict[str, _Count] = {}
+
+    def after_landing(self, landing: Any) -> None:
+        found = self._locate(landing.destination, landing.destination_offsets, landing.sizes)
+        if found is None:
+            return
+        worker, touched = found
+        ids = np.unique(touched.block_id)
+        owners = self._blocks.node(worker.engine.name).owners_among(ids)
+        if not owners or logical_id(owners[-1]).startswith(self._excluded):
+            return
+        # Blocks of a common prefix belong to who came first, and are read for who came last.
+        count = self._counts.setdefault(logical_id(owners[-1]), _Count())
+        count.blocks.update(ids.tolist())
+        count.bytes += int(np.sum(landing.sizes))
+        count.landings += 1
+
+    def by_request(self) -> dict[str, Transferred]:
+        """In order of the first landing."""
+        return {
+            request: Transferred(blocks=len(c.blocks), bytes=c.bytes, landings=c.landings)
+            for request, c in self._counts.items()
+        }
