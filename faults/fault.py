@@ -7,8 +7,8 @@ line, schedules, coverage) follows from its class. A fault does nothing by itsel
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 import msgspec
 
@@ -17,6 +17,7 @@ from sim.router.options import Seconds
 
 if TYPE_CHECKING:
     from faults.scene import Scene
+    from sim.scenario import Scenario
 
 Heal = Callable[[], None]
 Point = Literal["fabric", "network", "router", "device"]
@@ -94,7 +95,8 @@ class Fault(
 
     ``takes`` names the fields of Target that the kind looks at. ``before_start``: it strikes before
     engines start, whatever ``when`` says. ``breaks_contract``: no connector can notice it without
-    looking at the bytes.
+    looking at the bytes. ``concerns_own_key``: of what a connector adds to MoRIIO's messages.
+    ``sets_apart``: whoever it strikes may be refused by its peers for good.
     """
 
     when: Trigger = Trigger()
@@ -105,6 +107,8 @@ class Fault(
     at_once: ClassVar[bool] = False
     """Whether it may strike in the middle of somebody's turn; what stops processes may not."""
     breaks_contract: ClassVar[bool] = False
+    concerns_own_key: ClassVar[bool] = False
+    sets_apart: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Refuse a target that would be ignored."""
@@ -126,6 +130,12 @@ class Fault(
     def summary(cls) -> str:
         """One line."""
         return (cls.__doc__ or "").strip().partition("\n")[0]
+
+    @classmethod
+    def variants(cls, scenario: Scenario) -> Sequence[dict[str, Any]]:
+        """Parameters to draw one set from, where no choice of values would do: each makes sense in
+        ``scenario``."""
+        return ({},)
 
     def strike(self, scene: Scene) -> Heal | None:
         """Do it; return what undoes it, if it can be undone.

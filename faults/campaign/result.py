@@ -26,8 +26,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``refused``: engines did not start; ``error``: the testbed failed, or its process
-    died or hung, and ``detail`` says how."""
+    """One run. ``refused``: engines did not start, or refused one that was configured unlike them;
+    ``error``: the testbed failed, or its process died or hung, and ``detail`` says how."""
 
     seed: int
     status: Status

@@ -8,6 +8,7 @@ drawn from what they are made of (types, possible phases), never by name.
 from __future__ import annotations
 
 import random
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -27,6 +28,8 @@ from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
 DEFAULT_MODELS = ("llama", "deepseek-mla", "gemma-swa")
 _DURATIONS_S = (0.2, 1.0, 5.0)
 _MOST_KINDS, _MOST_FAULTS = 4, 5
+_UNNOTICED_SHARE = 0.5  # of the seeds that verify reads
+_OWN_KEY_SHARE = 0.1
 
 
 class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,6 +39,10 @@ class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: tuple[str, ...] = DEFAULT_MODELS
     settings: dict[str, str] = {}
     quiet_phase_s: float = 90.0
+    verified_share: float = 0.25
+    """Of seeds, those that verify reads, where the connector can."""
+    apart_share: float = 0.05
+    """Of seeds, those in which engines disagree, where the connector has an answer to it."""
 
 
 def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
@@ -59,27 +66,68 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         max_virtual_s=300.0,
     )
     scenario = _with_countable_drafts(with_settings(scenario, options.settings))
-    faults = draw_faults(rng, _span_s(scenario), content_is_verified=_verifies_content(scenario))
+    scenario = _verifying(scenario, options)
+    faults = [
+        *draw_faults(rng, _span_s(scenario)),
+        *_faults_for_some(scenario),
+        *_faults_that_set_apart(scenario, options.apart_share),
+    ]
     return msgspec.structs.replace(scenario, faults=encode(faults))
 
 
-def draw_faults(
-    rng: random.Random, span_s: float = 1.0, *, content_is_verified: bool = False
-) -> list[Fault]:
-    """Some faults of a few kinds, within the first ``span_s`` of the workload.
-
-    Those that no connector can notice without looking at the bytes are drawn only when this one
-    does; those that strike before the start are for other runs.
-    """
-    eligible = [
-        kind
-        for kind in KINDS.values()
-        if not kind.before_start and (content_is_verified or not kind.breaks_contract)
-    ]
+def draw_faults(rng: random.Random, span_s: float = 1.0) -> list[Fault]:
+    """Some faults of a few kinds that every connector has to survive, within the first ``span_s``
+    of the workload."""
+    eligible = [kind for kind in KINDS.values() if _is_for_all(kind)]
     enabled = rng.sample(eligible, rng.randint(1, _MOST_KINDS))
     weights = [rng.random() for _ in enabled]
     count = rng.randint(1, _MOST_FAULTS)
     return [_draw(kind, rng, span_s) for kind in rng.choices(enabled, weights, k=count)]
+
+
+def _is_for_all(kind: type[Fault]) -> bool:
+    return not (kind.before_start or kind.breaks_contract or kind.concerns_own_key)
+
+
+def _verifying(scenario: Scenario, options: SwarmOptions) -> Scenario:
+    """The scenario with reads verified, in some seeds in which nobody has decided about it."""
+    rng = Seed(scenario.seed).stream("swarm/verify_reads")
+    settings = scenario.extra_config
+    can = get_connector(scenario.connector).verifies and "verify_reads" not in settings
+    if not can or rng.random() >= options.verified_share:
+        return scenario
+    return msgspec.structs.replace(scenario, extra_config={**settings, "verify_reads": "all"})
+
+
+def _faults_for_some(scenario: Scenario) -> list[Fault]:
+    """In some seeds, a fault to which this connector has an answer and not every one has: bytes
+    that change unnoticed, where it looks at them, and a key of its own that is lost.
+
+    Chance of their own leaves other draws as they are.
+    """
+    rng, span_s = Seed(scenario.seed).stream("swarm/faults-for-some"), _span_s(scenario)
+    own_key = get_connector(scenario.connector).own_key
+    drawn: list[Fault] = []
+    if _verifies_content(scenario) and rng.random() < _UNNOTICED_SHARE:
+        kinds = [kind for kind in KINDS.values() if kind.breaks_contract]
+        drawn.append(_draw(rng.choice(kinds), rng, span_s))
+    if own_key is not None and rng.random() < _OWN_KEY_SHARE:
+        kinds = [kind for kind in KINDS.values() if kind.concerns_own_key]
+        fault = _draw(rng.choice(kinds), rng, span_s)
+        drawn.append(msgspec.structs.replace(fault, key=own_key))
+    return drawn
+
+
+def _faults_that_set_apart(scenario: Scenario, share: float) -> list[Fault]:
+    """In some seeds, one engine that is unlike the others in one thing."""
+    rng = Seed(scenario.seed).stream("swarm/apart")
+    if not get_connector(scenario.connector).checks_peers or rng.random() >= share:
+        return []
+    kind = rng.choice([kind for kind in KINDS.values() if kind.sets_apart])
+    engines = [f"p{n}" for n in range(scenario.topology.producers)]
+    engines += [f"d{n}" for n in range(scenario.topology.consumers)]
+    target = {"node": rng.choice(engines)}
+    return [msgspec.convert({**rng.choice(kind.variants(scenario)), "target": target}, kind)]
 
 
 def _draw(kind: type[Fault], rng: random.Random, span_s: float) -> Fault:
@@ -104,6 +152,7 @@ def _draw_trigger(kind: type[Fault], rng: random.Random, span_s: float) -> dict[
     return {"at_s": round(rng.uniform(0.0, span_s), 6)}
 
 
+@cache
 def _fields(kind: type[Fault]) -> list[inspect.Field]:
     info = inspect.type_info(kind)
     assert isinstance(info, inspect.StructType)

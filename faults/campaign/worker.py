@@ -14,7 +14,8 @@ from typing import IO
 import msgspec
 
 from faults import artifact
-from faults.campaign.result import SeedResult, failures_of
+from faults.campaign.refusal import without_refusals
+from faults.campaign.result import SeedResult, Status, failures_of
 from faults.campaign.swarm import SwarmOptions, scenario_of
 from faults.cli import logs
 from sim.errors import StartRefused, TestbedError
@@ -69,18 +70,23 @@ def _run(job: Job) -> SeedResult:
     scenario = scenario_of(job.seed, job.options)
     faulted = run(scenario)
     outcome = faulted.result.outcome
-    failures = failures_of(outcome.violations)
+    violations, refusals = without_refusals(outcome.violations, faulted.result.log.records)
+    failures = failures_of(violations)
+    status: Status = "passed" if outcome.passed else "failed"
+    if refusals and not failures:
+        status = "refused"
     directory = None
     if job.directory is not None and any(f.group not in job.seen for f in failures):
         directory = Path(job.directory) / f"seed-{job.seed}"
         artifact.write(directory, scenario, faulted.result, command_line=sys.argv, force=True)
     return SeedResult(
         seed=job.seed,
-        status="passed" if outcome.passed else "failed",
+        status=status,
         failures=failures,
         coverage=faulted.coverage,
         event_hash=outcome.event_hash,
         virtual_s=outcome.virtual_s,
+        detail="" if status != "refused" else refusals[0].detail,
         artifact=None if directory is None else str(directory),
     )
 

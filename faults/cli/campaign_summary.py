@@ -39,7 +39,7 @@ def render(document: dict[str, Any], console: Console) -> None:
     print_plain(
         console,
         f"{document['runs']} runs in {document['wall_s']:.1f} s: {document['passed']} passed, "
-        f"{document['failed']} failed, {document['refused']} refused to start, "
+        f"{document['failed']} failed, {document['refused']} refused, "
         f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
     )
     if document["not_run"]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import msgspec
 
-from faults.fault import CannotStrike, Count, Fault, parameters
+from faults.fault import Count, Fault, parameters
 from faults.scene import Scene
+from sim.errors import UsageError
 from sim.model.presets import CacheDtype, Dtype, Geometry, get_preset
+
+if TYPE_CHECKING:
+    from sim.scenario import Scenario
+
+_LIGHT_MODELS = ("llama", "deepseek-mla", "gemma-swa")
 
 
 class Disagreement(Fault, frozen=True, tag="disagreement"):
@@ -30,10 +37,20 @@ class Disagreement(Fault, frozen=True, tag="disagreement"):
     extra_config: dict[str, Any] = msgspec.field(default_factory=dict)
 
     before_start: ClassVar[bool] = True
+    sets_apart: ClassVar[bool] = True
+
+    @classmethod
+    def variants(cls, scenario: Scenario) -> list[dict[str, Any]]:
+        """The other values of each field, and the other light models that can draft as it does."""
+        return list(_unlike(scenario))
 
     def strike(self, scene: Scene) -> None:
-        if not any(getattr(self, name) for name in parameters(type(self))):
-            raise CannotStrike("it says nothing to disagree about")
+        choices = parameters(type(self))
+        if not any(getattr(self, name) for name in choices):
+            raise UsageError(
+                f"{self.kind()}: it says nothing to disagree about; give one or more of "
+                f"{', '.join(choices)}, such as {self.kind()}:node=d0,block_size=32"
+            )
         engine = scene.any_engine()
         if self.model is not None:
             engine.preset = get_preset(self.model)
@@ -53,3 +70,20 @@ class Disagreement(Fault, frozen=True, tag="disagreement"):
         if self.extra_config and engine.connector is not None:
             engine.connector = engine.connector.with_settings(self.extra_config)
         scene.hit([], node=engine.name)
+
+
+def _unlike(scenario: Scenario) -> Iterator[dict[str, Any]]:
+    preset = get_preset(scenario.model)
+    method = scenario.engine.speculation and scenario.engine.speculation.method
+    for name in _LIGHT_MODELS:
+        if name != scenario.model and (method is None or method in get_preset(name).drafters):
+            yield {"model": name}
+    for field, accepted, own in (
+        ("geometry", Geometry, scenario.geometry),
+        ("dtype", Dtype, preset.dtype),
+        ("cache_dtype", CacheDtype, preset.cache_dtype),
+    ):
+        yield from ({field: value} for value in get_args(accepted) if value != own)
+    yield {"block_size": 2 * preset.block_size}
+    yield {"tp_size": 1 if scenario.engine.tp_size > 1 else 2}
+    yield {"extra_config": {"load_mode": "sync"}}

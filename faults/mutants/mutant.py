@@ -36,6 +36,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
         connector: that the module belongs to.
         models: that have what the defect concerns.
         settings: that the defect needs to show, as of ``--set``.
+        apart_share: of its seeds in which engines disagree; for what refuses them.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
     connector: str = "hybrid"
     models: tuple[str, ...] = ("llama",)
     settings: dict[str, str] = {}
+    apart_share: float = 0.0
 
     def write(self, directory: Path) -> None:
         """Make ``directory`` an overlay with this defect; MutantOutdated if it cannot be."""
@@ -78,11 +80,20 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
         return "".join([*before, body.replace(self.right, self.wrong), *after])
 
     def options(self, overlay: Path | None, quiet_phase_s: float = QUIET_PHASE_S) -> SwarmOptions:
-        """What its seeds have in common; without ``overlay`` for the connector as shipped."""
+        """What its seeds have in common; without ``overlay`` for the connector as shipped.
+
+        Reads are verified only where its settings say so: digests would hide other defects."""
         settings = {**_SMALL, **self.settings}
         if overlay is not None:
             settings["overlay"] = msgspec.json.encode(str(overlay)).decode()
-        return SwarmOptions(self.connector, self.models, settings, quiet_phase_s)
+        return SwarmOptions(
+            self.connector,
+            self.models,
+            settings,
+            quiet_phase_s,
+            verified_share=0.0,
+            apart_share=self.apart_share,
+        )
 
 
 def _find(tree: ast.Module, names: list[str]) -> ast.stmt | None:

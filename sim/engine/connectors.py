@@ -27,6 +27,12 @@ class ConnectorKind:
     class_name: str
     roots: tuple[str, ...]
     extra_config: Mapping[str, Any] = field(default_factory=dict)
+    verifies: bool = False
+    """Whether ``verify_reads`` makes it look at the bytes of what it has read."""
+    checks_peers: bool = False
+    """Whether it refuses a peer that is configured so that bytes mean something else there."""
+    own_key: str | None = None
+    """Under which it adds to MoRIIO's transfer parameters and messages."""
 
     def writes(self, extra_config: Mapping[str, Any]) -> bool:
         """Whether the producer writes into the consumer's memory, so that both legs of a request
@@ -68,6 +74,9 @@ CONNECTORS: dict[str, ConnectorKind] = {
             module="connector",
             class_name="HybridReadConnector",
             roots=("connector",),
+            verifies=True,
+            checks_peers=True,
+            own_key="hybrid",
         ),
     )
 }

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -18,11 +19,13 @@ from faults.campaign.pool import Pool
 from faults.campaign.result import Failure, SeedResult, group_of, summarize
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
 from faults.campaign.store import Store
-from faults.campaign.swarm import SwarmOptions, draw_faults, scenario_of
+from faults.campaign.swarm import SwarmOptions, _is_for_all, draw_faults, scenario_of
 from faults.campaign.worker import Job
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.fault import parameters
 from faults.kinds import KINDS
+from faults.mutants.catalog import MUTANTS
 from faults.schedule import decode
 from sim.errors import UsageError
 from sim.kernel import Seed
@@ -46,7 +49,8 @@ def test_a_seed_is_a_scenario() -> None:
 def test_every_kind_that_a_connector_can_survive_is_drawn() -> None:
     """Without anybody naming it; and no other."""
     drawn = {f["kind"] for seed in range(300) for f in scenario_of(seed, OPTIONS).faults}
-    fair = {name for name, kind in KINDS.items() if not (kind.before_start or kind.breaks_contract)}
+    unfair = ("before_start", "breaks_contract", "concerns_own_key")
+    fair = {name for name, kind in KINDS.items() if not any(getattr(kind, why) for why in unfair)}
     assert drawn == fair
 
 
@@ -54,8 +58,52 @@ def test_bytes_change_unnoticed_only_where_somebody_looks_at_them() -> None:
     """A campaign draws these kinds with verify_reads: all."""
     settings = {"extra_config.verify_reads": "all"}
     options = msgspec.structs.replace(OPTIONS, settings=settings)
-    drawn = {f["kind"] for seed in range(300) for f in scenario_of(seed, options).faults}
+    drawn = {f["kind"] for seed in range(100) for f in scenario_of(seed, options).faults}
     assert {"corrupt-bytes", "early-completion"} <= drawn
+
+
+HYBRID = SwarmOptions(connector="hybrid")
+
+
+def test_a_connector_with_more_answers_is_asked_more() -> None:
+    """Some seeds verify reads, and only those draw what nothing else notices; some lose the
+    connector's own key, in parameters and messages, both ways. What is drawn besides stays."""
+    plain = msgspec.structs.replace(HYBRID, verified_share=0.0, apart_share=0.0)
+    verified, ways = 0, set()
+    for seed in range(400):
+        scenario, bare = scenario_of(seed, HYBRID), scenario_of(seed, plain)
+        assert scenario.engine == bare.engine
+        assert scenario.workload == bare.workload
+        of_all = [f for f in scenario.faults if _is_for_all(KINDS[f["kind"]])]
+        assert of_all == [f for f in bare.faults if _is_for_all(KINDS[f["kind"]])]
+        verifies = scenario.extra_config.get("verify_reads") == "all"
+        verified += verifies
+        assert verifies or not any(KINDS[f["kind"]].breaks_contract for f in scenario.faults)
+        ways |= {(f["kind"], f["how"]) for f in scenario.faults if "how" in f}
+    assert 60 < verified < 140
+    kinds = ("key-stripped", "message-key-stripped")
+    assert ways == {(kind, how) for kind in kinds for how in ("stripped", "renamed")}
+
+
+def test_engines_disagree_about_everything_where_there_is_an_answer_to_it() -> None:
+    """Every field of the kind, on either side; never where the connector has none, and never when
+    mutants are measured that have nothing to do with it."""
+    options = msgspec.structs.replace(HYBRID, apart_share=0.5)
+    apart = [f for seed in range(300) for f in scenario_of(seed, options).faults if _is_apart(f)]
+    said = {name for f in apart for name, value in f.items() if value and name not in _OF_ALL}
+    assert said == set(parameters(KINDS["disagreement"]))
+    assert {f["target"]["node"][0] for f in apart} == {"p", "d"}
+    for options in (OPTIONS, MUTANTS["no-fence"].options(None)):
+        seeds = [scenario_of(seed, options) for seed in range(100)]
+        assert not any(_is_apart(f) for s in seeds for f in s.faults)
+        assert not any("verify_reads" in s.extra_config for s in seeds)
+
+
+_OF_ALL = ("kind", "when", "target")
+
+
+def _is_apart(fault: dict[str, Any]) -> bool:
+    return KINDS[fault["kind"]].sets_apart
 
 
 def test_a_seed_enables_a_few_kinds_only() -> None:

@@ -1,4 +1,4 @@
-"""What campaigns draw, over 2,000 seeds that are not run: lengths, hits, modes."""
+"""What campaigns draw, over thousands of seeds that are not run: lengths, hits, modes, clients."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ from sim.scenario import Scenario, workload_of
 from sim.workload import RequestSpec
 
 SEEDS = 2_000
+SEEDS_FOR_EVERY_HIT = 30_000
 
 
-def drawn(**options: object) -> list[Scenario]:
+def drawn(seeds: int = SEEDS, **options: object) -> Iterator[Scenario]:
     chosen = SwarmOptions(models=tuple(PRESETS), **options)  # type: ignore[arg-type]
-    return [scenario_of(seed, chosen) for seed in range(SEEDS)]
+    return (scenario_of(seed, chosen) for seed in range(seeds))
+
+
+def requests_of(scenario: Scenario) -> list[RequestSpec]:
+    return workload_of(scenario, Seed(scenario.seed).stream("workload"))
 
 
 @pytest.fixture(scope="module")
 def scenarios() -> list[Scenario]:
-    return drawn()
+    return list(drawn())
 
 
 @pytest.fixture(scope="module")
 def workloads(scenarios: list[Scenario]) -> list[list[RequestSpec]]:
-    return [workload_of(s, Seed(s.seed).stream("workload")) for s in scenarios]
+    return [requests_of(scenario) for scenario in scenarios]
 
 
 def block_sizes() -> set[int]:
@@ -75,24 +80,27 @@ def test_prompts_end_everywhere_in_a_block(workloads: list[list[RequestSpec]]) -
 
 
 def test_hits_end_everywhere_in_a_block(workloads: list[list[RequestSpec]]) -> None:
-    """A prefix that was seen before is of any length, up to the whole prompt. Of the longest
-    blocks the hits are drawn around the ends, where it matters."""
+    """A prefix that was seen before is of any length, up to the whole prompt: every residue of
+    every block size, and soon those around its ends, where it matters."""
     found = {hit for workload in workloads for hit in hits(workload)}
     for size in block_sizes():
-        if size <= 128:
-            assert {hit % size for hit in found} == set(range(size)), size
         assert {size - 1, size, size + 1} <= found, size
+    long = drawn(SEEDS_FOR_EVERY_HIT)
+    found = {hit for scenario in long for hit in hits(requests_of(scenario))}
+    for size in block_sizes():
+        assert {hit % size for hit in found} == set(range(size)), size
     whole = [w for w in workloads if any(a.prompt == b.prompt for a, b in pairwise(w))]
     assert len(whole) > 20
 
 
 def test_prompts_end_on_both_sides_of_a_window(workloads: list[list[RequestSpec]]) -> None:
-    """Around its length, and around it plus a block."""
+    """Around its length, and around it plus a block; and so do hits."""
     lengths = {spec.prompt_tokens for workload in workloads for spec in workload}
+    found = {hit for workload in workloads for hit in hits(workload)}
     assert windows()
     for window in windows():
         for boundary in (window, *(window + size for size in block_sizes())):
-            assert {boundary - 1, boundary, boundary + 1} <= lengths, boundary
+            assert {boundary - 1, boundary, boundary + 1} <= lengths & found, boundary
 
 
 def test_drafts_chunks_and_both_modes_are_drawn(scenarios: list[Scenario]) -> None:
@@ -107,3 +115,13 @@ def test_drafts_chunks_and_both_modes_are_drawn(scenarios: list[Scenario]) -> No
     for s in scenarios:
         if s.engine.speculation and s.engine.async_scheduling:
             assert s.engine.kv_load_failure_policy == "fail"
+
+
+def test_clients_stop_at_their_first_token_and_want_several_answers() -> None:
+    """Both are kinds of fault, drawn for every connector, and several-samples with each number."""
+    for connector in ("moriio", "hybrid"):
+        faults = [f for s in drawn(connector=connector) for f in s.faults]
+        stops = {f["after"] for f in faults if f["kind"] == "stop-token"}
+        samples = {f["samples"] for f in faults if f["kind"] == "several-samples"}
+        assert 0 in stops
+        assert samples == {2, 3, 4}
