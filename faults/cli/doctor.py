@@ -5,29 +5,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
-from faults.cli.tables import print_table
+from faults.cli.preflight import answer_peers, preflight
+from faults.cli.tables import print_plain, print_table
 from faults.environment import CONNECTOR_NOTE, INSTALL_LINES, Diagnosis, Status, examine
 from faults.machine import probe
+from sim.errors import UsageError
 
 _COLOURS = {Status.OK: "green", Status.WARNING: "yellow", Status.MISSING: "red"}
 
 
-def command(json: JsonFlag = False) -> Outcome:
+Hardware = Annotated[
+    bool, typer.Option("--hardware", help="Check all that tests on GPUs and real NICs need.")
+]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option("--peer", metavar="HOST:PORT", help="Another machine; it runs --serve PORT."),
+]
+Serve = Annotated[
+    int | None,
+    typer.Option(min=1, max=65535, metavar="PORT", help="Answer --peer of other machines."),
+]
+
+
+def command(
+    hardware: Hardware = False,
+    peer: Peers = None,
+    serve: Serve = None,
+    json: JsonFlag = False,
+) -> Outcome:
     """Check Python, torch, vLLM, mori and the devices; say what will and will not run here.
 
     \b
     Examples:
       faultlab doctor
-      faultlab doctor --json
+      faultlab doctor --hardware --serve 6300
+      faultlab doctor --hardware --peer node2:6300 --json
 
-    Exit code 0 when the simulator can run, 2 otherwise.
+    Exit code 0 when the simulator can run (with --hardware: the tests on hardware), 2 otherwise.
     """
+    if hardware:
+        if serve is not None:
+            answer_peers(serve)
+        return preflight(peer or ())
+    if peer or serve is not None:
+        raise UsageError("--peer and --serve belong to --hardware; add it")
     diagnosis = examine(probe())
     return Outcome(
         document=_document(diagnosis),
@@ -60,21 +88,16 @@ def _render(diagnosis: Diagnosis, console: Console) -> None:
     _render_verdict(console, "hardware tests", diagnosis.hardware_obstacles)
     for check in diagnosis.checks:
         if check.remedy is not None:
-            _print_plain(console, f"\n{check.name}: {check.remedy}")
-    _print_plain(console, f"\nconnectors: {CONNECTOR_NOTE}")
+            print_plain(console, f"\n{check.name}: {check.remedy}")
+    print_plain(console, f"\nconnectors: {CONNECTOR_NOTE}")
     if diagnosis.simulator_obstacles:
-        _print_plain(console, "\nTo install everything on a CPU, in this order:")
+        print_plain(console, "\nTo install everything on a CPU, in this order:")
         for line in INSTALL_LINES:
-            _print_plain(console, f"  {line}")
+            print_plain(console, f"  {line}")
 
 
 def _render_verdict(console: Console, what: str, obstacles: Sequence[str]) -> None:
     if obstacles:
-        _print_plain(console, f"{what}: will not run here: {'; '.join(obstacles)}")
+        print_plain(console, f"{what}: will not run here: {'; '.join(obstacles)}")
     else:
-        _print_plain(console, f"{what}: will run here")
-
-
-def _print_plain(console: Console, text: str) -> None:
-    """Print without wrapping or markup, so that a command can be copied as it stands."""
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+        print_plain(console, f"{what}: will run here")

@@ -12,3 +12,8 @@ def print_table(console: Console, table: Table) -> None:
         column.overflow = "fold"
         column.no_wrap = False
     console.print(table)
+
+
+def print_plain(console: Console, text: str) -> None:
+    """Print without wrapping or markup, so that a command can be copied as it stands."""
+    console.print(text, soft_wrap=True, markup=False, highlight=False)

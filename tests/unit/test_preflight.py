@@ -1,0 +1,288 @@
+"""The preflight of hardware tests, on a recorded node and on the same with one thing broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from mi300x_node import KERNEL, Node
+
+from faults.cli import preflight
+from faults.cli.dispatch import run
+from hw_tests.preflight import CHECKS, Finding, Host, examine
+from hw_tests.preflight.host import ProbeFailed, ask_python
+from hw_tests.preflight.peers import serve, versions
+from hw_tests.preflight.probes import PROBES
+
+PORT = "sys/class/infiniband/rdma5/ports/1"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path / "root")
+
+
+def failed(node: Node) -> list[Finding]:
+    return [finding for finding in examine(node.host()) if not finding.ok]
+
+
+def remove(node: Node, name: str) -> None:
+    path = node.root / name
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@contextmanager
+def answering(node: Node, times: int) -> Iterator[str]:
+    """The address at which ``node`` tells its versions so often."""
+    left = iter([True] * times + [False])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        arguments = (node.host(), listener, lambda: next(left))
+        thread = threading.Thread(target=serve, args=arguments)
+        thread.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        thread.join()
+
+
+def rocm_6(node: Node) -> None:
+    node.write("opt/rocm/.info/version", "6.4.1-83")
+
+
+def older_gpu(node: Node) -> None:
+    path = "sys/class/kfd/kfd/topology/nodes/3/properties"
+    text = (node.root / path).read_text()
+    node.write(path, text.replace("90402", "90010"))
+
+
+def alone(node: Node, address: str) -> None:
+    (found,) = (node.root / "sys/devices").rglob(f"{address}/numa_node")
+    found.write_text("-1")
+
+
+def link(node: Node, name: str, text: str) -> None:
+    node.write(f"{PORT}/{name}", text)
+
+
+def no_gpu_direct(node: Node, config: str) -> None:
+    remove(node, "sys/kernel/mm/memory_peers/amdkfd")
+    node.write(f"boot/config-{KERNEL}", config)
+
+
+def answer(node: Node, name: str, **values: object) -> None:
+    node.answers[name] = {**node.answers[name], **values}  # type: ignore[dict-item]
+
+
+Break = Callable[[Node], object]
+BROKEN: list[tuple[str, str, Break]] = [
+    ("ROCm", "no ROCm", lambda n: remove(n, "opt/rocm/.info/version")),
+    ("ROCm", "ROCm 6.4.1-83", rocm_6),
+    ("ROCm", "cannot be read: 'unknown'", lambda n: n.write("opt/rocm/.info/version", "unknown")),
+    ("mori", "No module named", lambda n: n.answers.update(mori="No module named 'mori'")),
+    ("mori", "mori 1.2.3", lambda n: answer(n, "mori", version="1.2.3")),
+    ("mori", "mori 2.0", lambda n: answer(n, "mori", version="2.0")),
+    ("mori", "without a version", lambda n: answer(n, "mori", version=None)),
+    ("vLLM", "0.32.1", lambda n: answer(n, "vllm", version="0.32.1+rocm")),
+    ("vLLM", "not for ROCm", lambda n: answer(n, "vllm", rocm=False)),
+    ("vLLM", "cannot be imported: x", lambda n: n.answers.update(vllm="x")),
+    ("connector", "no attribute", lambda n: n.answers.update(connector="no attribute 'wait_all'")),
+    ("GPU architecture", "1 × gfx90a, 7 × gfx942", older_gpu),
+    ("GPU devices", "dev/kfd", lambda n: n.closed.add("dev/kfd")),
+    ("GPU devices", "dev/dri/renderD144", lambda n: remove(n, "dev/dri/renderD144")),
+    ("GPU visibility", "not built for ROCm", lambda n: answer(n, "torch", hip=None)),
+    ("GPU visibility", "7 of 8", lambda n: answer(n, "torch", gpus=["gfx942"] * 7)),
+    ("GPU visibility", "gfx1100", lambda n: answer(n, "torch", gpus=["gfx942"] * 7 + ["gfx1100"])),
+    ("RDMA links", "rdma5/1: 1: DOWN", lambda n: link(n, "state", "1: DOWN")),
+    ("RDMA links", "3: Disabled", lambda n: link(n, "phys_state", "3: Disabled")),
+    ("RDMA links", "FileNotFoundError", lambda n: remove(n, f"{PORT}/rate")),
+    ("verbs devices", "no dev/infiniband", lambda n: remove(n, "dev/infiniband")),
+    ("verbs devices", "uverbs2", lambda n: n.closed.add("dev/infiniband/uverbs2")),
+    ("GPU-direct RDMA", "P2PDMA", lambda n: no_gpu_direct(n, "CONFIG_DMABUF_MOVE_NOTIFY=y")),
+    ("GPU-direct RDMA", "MOVE_NOTIFY", lambda n: no_gpu_direct(n, "CONFIG_PCI_P2PDMA=y\n")),
+    ("NIC affinity", "0000:25:00.0 on NUMA node -1", lambda n: alone(n, "0000:25:00.0")),
+    ("locked memory", "65536 bytes", lambda n: n.memlock("65536")),
+    ("locked memory", "FileNotFoundError", lambda n: remove(n, "proc/self/limits")),
+    ("ports", "listens on 6303", lambda n: n.listen(6303)),
+    ("ports", "listens on 61005", lambda n: n.listen(61005, "tcp6")),
+]  # fmt: skip
+
+
+def test_nothing_is_missing_on_a_good_node(node: Node) -> None:
+    """And every check says what it saw."""
+    findings = examine(node.host())
+    assert [finding.name for finding in findings] == [check.name for check in CHECKS]
+    assert [str(finding) for finding in findings if not finding.ok] == []
+    assert all(finding.found and finding.remedy is None for finding in findings)
+    (affinity,) = [f for f in findings if f.name == "NIC affinity"]
+    assert affinity.found.startswith("0000:05:00.0–rdma0 2 PCI hops, NUMA 0")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "damage"), BROKEN, ids=[f"{n}-{w}".replace(" ", "_") for n, w, _ in BROKEN]
+)
+def test_one_broken_thing_fails_one_check_that_says_what_it_saw(
+    node: Node, name: str, words: str, damage: Break
+) -> None:
+    """With the thing that is needed and a remedy; the other checks still pass."""
+    damage(node)
+    (finding,) = failed(node)
+    assert finding.name == name
+    assert words in finding.found
+    assert finding.needed
+    assert finding.remedy
+
+
+def test_every_check_is_seen_to_fail() -> None:
+    """A check that no broken node fails is not known to look at anything."""
+    assert {name for name, _, _ in BROKEN} == {check.name for check in CHECKS}
+
+
+def test_a_machine_without_anything_lacks_everything(tmp_path: Path) -> None:
+    """No check passes for want of something to look at."""
+    empty = Node(tmp_path / "recorded")
+    empty.root = tmp_path / "empty"
+    empty.answers = dict.fromkeys(empty.answers, "No module")
+    assert [finding.name for finding in failed(empty)] == [check.name for check in CHECKS]
+
+
+def test_no_rdma_device_is_missed_by_all_that_need_one(node: Node) -> None:
+    """The links, the verbs devices and the affinity, each in its own words."""
+    remove(node, "sys/class/infiniband")
+    assert {f.name for f in failed(node)} == {"RDMA links", "verbs devices", "NIC affinity"}
+
+
+def test_a_device_that_mori_is_told_to_leave_out_is_not_looked_at(node: Node) -> None:
+    """By exclusion or by a list; a GPU on whose NUMA node all are left out then has none."""
+    link(node, "state", "1: DOWN")
+    node.environ["MORI_RDMA_DEVICES"] = "^rdma5"
+    assert failed(node) == []
+    node.environ["MORI_RDMA_DEVICES"] = "rdma0:1,rdma1:1"
+    assert [finding.name for finding in failed(node)] == ["NIC affinity"]
+
+
+def test_fewer_gpus_are_enough_where_a_variable_asks_for_fewer(node: Node) -> None:
+    """Two are needed, because transfers between two are tested."""
+    node.environ["HIP_VISIBLE_DEVICES"] = "0,1"
+    answer(node, "torch", gpus=["gfx942"] * 2)
+    assert failed(node) == []
+    answer(node, "torch", gpus=["gfx942"])
+    assert [finding.name for finding in failed(node)] == ["GPU visibility"]
+
+
+def test_dmabuf_is_enough_without_peer_memory(node: Node) -> None:
+    """And the kernel's configuration may be in proc only, compressed; elsewhere it is not told."""
+    remove(node, "sys/kernel/mm/memory_peers/amdkfd")
+    assert failed(node) == []
+    remove(node, f"boot/config-{KERNEL}")
+    assert "no configuration of kernel" in failed(node)[0].found
+
+
+def test_a_peer_of_the_same_versions_is_found_and_another_is_refused(node: Node) -> None:
+    """Over a socket, as two machines do."""
+    turns = iter((True, True, False))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        answering = threading.Thread(
+            target=serve, args=(node.host(), listener, lambda: next(turns))
+        )
+        answering.start()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        good = examine(node.host(), [address])[-1]
+        answer(node, "mori", version="1.2.5")
+        bad = examine(node.host(), [address])[-1]
+        answering.join()
+    silent = examine(node.host(), [address])[-1]
+    assert (good.ok, good.name) == (True, f"peer {address}")
+    assert (bad.ok, bad.found) == (False, "mori 1.2.4 there and 1.2.5 here")
+    assert (silent.ok, silent.found[:9]) == (False, "no answer")
+    assert silent.remedy is not None
+    assert "--serve" in silent.remedy
+
+
+@pytest.mark.parametrize("address", ["node2", "node2:http", ":6300"])
+def test_an_address_without_host_or_port_is_named(node: Node, address: str) -> None:
+    assert "is not HOST:PORT" in examine(node.host(), [address])[-1].found
+
+
+def test_a_machine_that_lacks_something_cannot_agree_with_a_peer(node: Node) -> None:
+    """Two machines without mori are not of the same version."""
+    node.answers["mori"] = "No module named 'mori'"
+    assert versions(node.host())["mori"] is None
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        turns = iter((True, False))
+        answering = threading.Thread(
+            target=serve, args=(node.host(), listener, lambda: next(turns))
+        )
+        answering.start()
+        finding = examine(node.host(), [f"127.0.0.1:{listener.getsockname()[1]}"])[-1]
+        answering.join()
+    assert (finding.ok, "no mori" in finding.found) == (False, True)
+
+
+@pytest.mark.parametrize(("broken", "code"), [(False, 0), (True, 2)])
+def test_json_lists_every_check_and_the_exit_code_says_whether_all_is_there(
+    node: Node,
+    broken: bool,
+    code: int,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if broken:
+        node.memlock("65536")
+    monkeypatch.setattr(preflight, "Host", node.host)
+    assert run(["doctor", "--hardware", "--json"]) == code
+    document = json.loads(capsys.readouterr().out)
+    assert document["hardware"] == {
+        "ready": not broken,
+        "missing": ["locked memory"] if broken else [],
+    }
+    assert {*document["checks"][0]} == {"name", "ok", "found", "needed", "remedy"}
+    assert len(document["checks"]) == len(CHECKS)
+    assert document["notes"] == ["no --peer was given: other machines were not looked at"]
+    assert run(["doctor", "--hardware"]) == code
+    assert ("ulimit -l unlimited" in capsys.readouterr().out) is broken
+
+
+def test_peers_without_hardware_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--peer", "node2:6300"]) == 2
+    assert "add it" in capsys.readouterr().err
+
+
+def test_python_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What that process says last is the answer, or the reason why there is none."""
+    for name, program in (
+        ("good", "print('noise'); print('{\"version\": 1}')"),
+        ("bad", "import no_such_module"),
+        ("abort", "import os; os._exit(7)"),
+    ):
+        monkeypatch.setitem(PROBES, name, program)
+    assert ask_python("good") == {"version": 1}
+    with pytest.raises(ProbeFailed, match="No module named 'no_such_module'"):
+        ask_python("bad")
+    with pytest.raises(ProbeFailed, match="exit code 7"):
+        ask_python("abort")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sysfs and proc are Linux's")
+def test_the_files_of_this_machine_can_be_read() -> None:
+    """Real proc has the form that the checks expect, whatever it says."""
+    findings = examine(
+        Host(
+            ask=lambda name: {
+                "version": "1",
+                "rocm": False,
+                "hip": None,
+                "gpus": [],
+                "file": "",
+                "class": "",
+                "sources": "",
+            }
+        )
+    )
+    for name in ("locked memory", "ports"):
+        (finding,) = [finding for finding in findings if finding.name == name]
+        assert "cannot be told" not in finding.found
