@@ -1,10 +1,17 @@
-"""Options of ``pytest hw_tests``: on which implementation tests run, and what a skip means."""
+"""Options of ``pytest hw_tests``: on which implementation tests run, and what a skip means.
+
+On ``--arm rocm`` a machine that lacks something fails: only the preflight runs, and says what.
+"""
 
 from __future__ import annotations
 
 import pytest
 
-from hw_tests.arms import ARMS, Arm
+from hw_tests.arms import ARMS, Arm, preflight
+from hw_tests.preflight import CHECKS, Finding
+
+_UNVERIFIED = "arm rocm: unverified on hardware, so a failure may be the test's own"
+_PREFLIGHT = "test_hardware_preflight.py"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -15,6 +22,58 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="a test that cannot run fails, so that a run that tested nothing is never green",
     )
+    group.addoption(
+        "--peer",
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="with --arm rocm: another machine, on which faultlab doctor --hardware --serve runs",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [_UNVERIFIED] if _on_rocm(config) else []
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if _on_rocm(config):
+        terminalreporter.write_line(_UNVERIFIED)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each check of the preflight and each peer."""
+    if "check_name" in metafunc.fixturenames:
+        names = [check.name for check in CHECKS]
+        names += [f"peer {peer}" for peer in metafunc.config.getoption("--peer")]
+        metafunc.parametrize("check_name", names)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """On a machine that lacks something nothing but the preflight is left to run, and to fail."""
+    here = [item for item in items if item.path.is_relative_to(config.rootpath / "hw_tests")]
+    if not here or not _on_rocm(config) or not (missing := _missing(config)):
+        return
+    others = [item for item in here if item.path.name != _PREFLIGHT]
+    if len(others) == len(here):
+        lines = "\n".join(map(str, missing))
+        pytest.exit(f"preflight failed, nothing was run:\n{lines}", returncode=1)
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
+
+
+def _on_rocm(config: pytest.Config) -> bool:
+    return bool(config.getoption("--arm") == "rocm")
+
+
+def findings(config: pytest.Config) -> list[Finding]:
+    """Of the preflight of this machine and the peers that were named."""
+    return preflight(config.getoption("--peer"))
+
+
+def _missing(config: pytest.Config) -> list[Finding]:
+    return [finding for finding in findings(config) if not finding.ok]
 
 
 @pytest.fixture(scope="session")

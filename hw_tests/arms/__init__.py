@@ -1,20 +1,28 @@
 """The implementations of ``mori.io`` on which a test can run, by the names of ``--arm``.
 
 ``sim``: the simulated library, in virtual time. ``mori-cpu``: the released library in a process of
-its own, over a scripted verbs provider, without GPU. Each runs a case and tells what it cannot.
+its own, over a scripted verbs provider, without GPU. ``rocm``: the same with two GPUs and a real
+NIC, unverified on hardware until somebody has run it there. Each runs a case and tells what it
+cannot.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from hw_tests.conformance.arm import Case
+from hw_tests.preflight import Finding, Host, examine
 
 _MORI_CPU_FEATURES = frozenset(
     {"counts", "completions", "posts", "events", "processes", "control-plane", "no-device"}
 )
+_ROCM_FEATURES = frozenset({"xgmi", "gpu-rdma", "processes", "control-plane"})
 _LONGEST_CASE_S = 120
 
 
@@ -54,22 +62,47 @@ def _mori_cpu() -> Arm:
 
     def run(case: Case) -> None:
         prepared = prepare()
-        command = [str(prepared.python), "-m", "hw_tests.arms.mori_cpu.run_case", case.name]
-        try:
-            done = subprocess.run(
-                command,
-                env=prepared.environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=_LONGEST_CASE_S,
-            )
-        except subprocess.TimeoutExpired:
-            raise CaseFailed(f"{case.name} did not end within {_LONGEST_CASE_S} s") from None
-        if done.returncode:
-            raise CaseFailed(f"exit code {done.returncode}\n{done.stderr[-3000:]}")
+        run_beside("mori-cpu", case, prepared.python, prepared.environment)
 
     return Arm(_MORI_CPU_FEATURES, run, unavailable)
 
 
-ARMS: dict[str, Callable[[], Arm]] = {"sim": _sim, "mori-cpu": _mori_cpu}
+def _rocm() -> Arm:
+    def unavailable() -> str | None:
+        missing = [finding.name for finding in preflight() if not finding.ok]
+        return f"preflight failed: {', '.join(missing)}" if missing else None
+
+    def run(case: Case) -> None:
+        run_beside("rocm", case, Path(sys.executable), os.environ)
+
+    return Arm(_ROCM_FEATURES, run, unavailable)
+
+
+@functools.cache
+def _this_machine() -> Host:
+    return Host()
+
+
+def preflight(peers: Sequence[str] = ()) -> list[Finding]:
+    """What this machine has and lacks for ``rocm``; what is slow to ask is asked once."""
+    return examine(_this_machine(), peers)
+
+
+def run_beside(arm: str, case: Case, python: Path, environment: Mapping[str, str]) -> None:
+    """Run ``case`` in a process of its own, which the library may end or leave busy."""
+    try:
+        done = subprocess.run(
+            [str(python), "-m", "hw_tests.arms.run_case", arm, case.name],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LONGEST_CASE_S,
+        )
+    except subprocess.TimeoutExpired:
+        raise CaseFailed(f"{case.name} did not end within {_LONGEST_CASE_S} s") from None
+    if done.returncode:
+        raise CaseFailed(f"exit code {done.returncode}\n{done.stderr[-3000:]}")
+
+
+ARMS: dict[str, Callable[[], Arm]] = {"sim": _sim, "mori-cpu": _mori_cpu, "rocm": _rocm}

@@ -40,7 +40,7 @@ def a_single_transfer_becomes_chunks_with_a_post_each(arm: Arm) -> None:
         _succeeds(session.write(0, 0, length, uid))
         after = arm.posted(pair.initiator)
         assert (after[0] - before[0], after[1] - before[1]) == (chunks, chunks)
-        assert torch.equal(pair.remote[:length], pair.local[:length])
+        assert torch.equal(pair.remote[:length].cpu(), pair.local[:length].cpu())
         assert not pair.remote[length:].any()
 
 
@@ -77,7 +77,9 @@ def a_batch_is_merged_first_and_then_cut(arm: Arm) -> None:
     _succeeds(session.batch_write(local, remote, sizes, 1))
     assert arm.posted(pair.initiator)[0] - before == 6
     for here, there, size in zip(local, remote, sizes, strict=True):
-        assert torch.equal(pair.remote[there : there + size], pair.local[here : here + size])
+        assert torch.equal(
+            pair.remote[there : there + size].cpu(), pair.local[here : here + size].cpu()
+        )
     apart = [i * 16 * KIB for i in range(8)]
     before = arm.posted(pair.initiator)[0]
     _succeeds(session.batch_write(apart, apart, [8 * KIB] * 8, 2))
@@ -98,7 +100,7 @@ def workers_post_slices_of_a_batch(arm: Arm) -> None:
         _succeeds(session.batch_write(contiguous, contiguous, [4096] * 64, 1))
         merged = 1 if workers == 1 else slices
         assert arm.posted(pair.initiator) == (10 + merged, slices + merged)
-        assert torch.equal(pair.remote[: 256 * KIB], pair.local[: 256 * KIB])
+        assert torch.equal(pair.remote[: 256 * KIB].cpu(), pair.local[: 256 * KIB].cpu())
 
 
 @case("2.6", "counts")

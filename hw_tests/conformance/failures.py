@@ -346,4 +346,4 @@ def statuses_and_sessions_of_torch_memory_survive_their_descriptors(arm: Arm) ->
     session = pair.session()
     pair.local_desc = pair.remote_desc = None
     assert _finished(session.write(0, 0, 64, 0)).Succeeded()
-    assert torch.equal(pair.local[:64], pair.remote[:64])
+    assert torch.equal(pair.local[:64].cpu(), pair.remote[:64].cpu())

@@ -48,8 +48,8 @@ def reads_and_writes_move_the_bytes_they_name(arm: Arm) -> None:
     pair.local.copy_(torch.arange(4096) % 251)
     session = pair.session()
     assert _finished(session.batch_write([0, 200], [1000, 3000], [100, 50], 0)).Succeeded()
-    assert torch.equal(pair.remote[1000:1100], pair.local[:100])
-    assert torch.equal(pair.remote[3000:3050], pair.local[200:250])
+    assert torch.equal(pair.remote[1000:1100].cpu(), pair.local[:100].cpu())
+    assert torch.equal(pair.remote[3000:3050].cpu(), pair.local[200:250].cpu())
     assert int(pair.remote.count_nonzero()) == int(pair.remote[1000:3050].count_nonzero())
     pair.remote.fill_(7)
     assert _finished(session.read(10, 20, 30, 1)).Succeeded()
@@ -69,7 +69,9 @@ def many_unequal_segments(arm: Arm) -> None:
     status = pair.session().batch_read(local, remote, sizes, 0)
     assert _finished(status).Succeeded()
     for here, there, size in zip(local, remote, sizes, strict=True):
-        assert torch.equal(pair.local[here : here + size], pair.remote[there : there + size])
+        assert torch.equal(
+            pair.local[here : here + size].cpu(), pair.remote[there : there + size].cpu()
+        )
 
 
 @case("1.6")

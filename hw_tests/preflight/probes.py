@@ -28,6 +28,7 @@ print(json.dumps({"version": vllm.__version__, "rocm": current_platform.is_rocm(
 """,
     "connector": """
 import hashlib, json, pathlib
+import mori.io  # first, because it is quick to fail
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 config = KVTransferConfig(

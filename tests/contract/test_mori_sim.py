@@ -38,10 +38,11 @@ def test_cases_stay_runnable_elsewhere() -> None:
     """What runs beside the real library is Python 3.10 and knows neither simulator nor vLLM."""
     hw_tests = Path(__file__).parents[2] / "hw_tests"
     files = [*hw_tests.glob("conformance/*.py"), hw_tests / "__init__.py"]
-    files += [hw_tests / "arms/__init__.py", hw_tests / "arms/mori_cpu/__init__.py"]
+    files += [hw_tests / f"arms/{name}.py" for name in ("__init__", "real", "run_case")]
     files += [
-        hw_tests / f"arms/mori_cpu/{name}.py" for name in ("arm", "run_case", "stand_in/torch")
+        hw_tests / f"arms/mori_cpu/{name}.py" for name in ("__init__", "arm", "stand_in/torch")
     ]
+    files += [*hw_tests.glob("preflight/*.py"), *hw_tests.glob("arms/rocm/*.py")]
     for path in files:
         tree = ast.parse(path.read_text(), feature_version=(3, 10))
         names = [

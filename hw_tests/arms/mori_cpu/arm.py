@@ -6,17 +6,9 @@ Runs only under the interpreter and the library path that ``build`` has prepared
 from __future__ import annotations
 
 import ctypes
-import socket
-import threading
-import time
-from collections.abc import Callable
 from typing import Any
 
-import torch
-from mori import cpp as mori_cpp
-from mori import io as mori_io
-
-from hw_tests.conformance.arm import Pair
+from hw_tests.arms.real import RealArm, key_of
 
 # Numbers of enum ibv_wc_status and enum ibv_event_type that cases use.
 _WC_STATUS = {
@@ -44,68 +36,27 @@ _EVENTS = {
     "PORT_ERR": 10,
     "GID_CHANGE": 18,
 }
-_HOST = "127.0.0.1"
 
 
-class MoriCpuArm:
+class MoriCpuArm(RealArm):
     """Engines of the real library over the scripted verbs provider (verbs.c)."""
 
-    mori = mori_io
-    transfer_status = mori_cpp.TransferStatus
-
     def __init__(self) -> None:
+        super().__init__()
         self._verbs = ctypes.CDLL("libibverbs.so.1")
         for name in ("requests", "posts", "queue_pairs"):
             getattr(self._verbs, f"script_{name}").restype = ctypes.c_uint64
         self._verbs.script_hold.argtypes = [ctypes.c_int, ctypes.c_double]
         self._owners: dict[str, int] = {}
-        self._num_engines = 0
-        self._mute: list[socket.socket] = []
 
-    # ---------------------------------------------------- engines and time
-
-    def engine(self, key: str) -> Any:
-        return mori_io.IOEngine(key, mori_io.IOEngineConfig(_HOST, 0))
-
-    def pair(
-        self, size: int = 1 << 20, *, target: dict[str, int] | None = None, **config: int
-    ) -> Pair:
-        engines, tensors, descs = [], [], []
-        config = {"enable_notification": 0, **config}
-        self._num_engines += 1
-        for role, values in (("initiator", config), ("target", {**config, **(target or {})})):
-            engine = self.engine(f"{role}-{self._num_engines}")
-            self._create_backend(engine, values)
-            engines.append(engine)
-            tensors.append(torch.zeros(size, dtype=torch.uint8))
-            descs.append(engine.register_torch_tensor(tensors[-1]))
-        for engine, other in (engines, engines[::-1]):
-            engine.register_remote_engine(other.get_engine_desc())
-        return Pair(*engines, *tensors, *descs)
-
-    def _create_backend(self, engine: Any, values: dict[str, int]) -> None:
-        config = mori_io.RdmaBackendConfig()
-        for name, value in values.items():
-            setattr(config, name, value)
-        self._owners[_key(engine)] = len(self._owners)
-        self._verbs.script_owner(self._owners[_key(engine)])
-        engine.create_backend(mori_io.BackendType.RDMA, config)
+    def _prepare_backend(self, engine: Any) -> None:
+        self._owners[key_of(engine)] = len(self._owners)
+        self._verbs.script_owner(self._owners[key_of(engine)])
 
     def engine_without_rdma(self, key: str, *, fall_back: bool) -> Any:
         assert not fall_back, "XGMI needs GPUs"
         self._verbs.script_set_devices(0)
         return self.engine(key)
-
-    def seconds(self) -> float:
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def thread(self, function: Callable[[], None]) -> Callable[[], None]:
-        thread = threading.Thread(target=function)
-        thread.start()
-        return thread.join
 
     # ------------------------------------------------------------ counting
 
@@ -117,7 +68,7 @@ class MoriCpuArm:
         return int(self._verbs.script_queue_pairs(self._owner(engine)))
 
     def _owner(self, engine: Any) -> int:
-        return self._owners[_key(engine)]
+        return self._owners[key_of(engine)]
 
     # ----------------------------------------------------------- injection
 
@@ -141,29 +92,3 @@ class MoriCpuArm:
 
     def raise_event(self, engine: Any, name: str) -> None:
         self._verbs.script_event(self._owner(engine), _EVENTS[name])
-
-    def crash_target(self, pair: Pair) -> None:
-        """Queue pairs and listening port are gone; what is in flight never lands."""
-        pair.target.remove_backend(mori_io.BackendType.RDMA)
-
-    def restart_target(self, pair: Pair) -> None:
-        desc = pair.target.get_engine_desc()
-        config = mori_io.IOEngineConfig(_HOST, desc.port)
-        pair.target = mori_io.IOEngine(desc.key, config)
-        self._create_backend(pair.target, {})
-        pair.remote = torch.zeros_like(pair.remote)
-        pair.remote_desc = pair.target.register_torch_tensor(pair.remote)
-
-    def mute_target(self, pair: Pair) -> None:
-        """Something else listens on the target's port and says nothing."""
-        port = pair.target.get_engine_desc().port
-        self.crash_target(pair)
-        listener = socket.socket()
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((_HOST, port))
-        listener.listen()
-        self._mute.append(listener)
-
-
-def _key(engine: Any) -> str:
-    return str(engine.get_engine_desc().key)

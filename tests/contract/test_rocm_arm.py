@@ -1,0 +1,91 @@
+"""The arm for two GPUs, as far as it can be run without one."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hw_tests.arms import run_beside
+from hw_tests.arms.mori_cpu.build import Prepared, Unavailable, prepare
+from hw_tests.conformance import CASES
+from hw_tests.preflight import CHECKS
+
+ROOT = Path(__file__).parents[2]
+STAND_IN = ROOT / "hw_tests/arms/mori_cpu/stand_in"
+
+
+WITHOUT_ROCM = pytest.mark.skipif(Path("/dev/kfd").exists(), reason="this machine may lack nothing")
+
+
+def pytest_on_rocm(
+    python: Path, environment: Mapping[str, str], *arguments: str
+) -> subprocess.CompletedProcess[str]:
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", "--arm", "rocm"]
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=ROOT,
+        env={**environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def prepared() -> Prepared:
+    try:
+        return prepare()
+    except Unavailable as error:
+        pytest.skip(str(error))
+
+
+def lacks_everything(done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 1, done.stdout + done.stderr
+    for name in ("ROCm", "mori", "vLLM", "connector", "GPU architecture", "GPU devices"):
+        assert f"MISSING: {name}: found " in done.stdout
+    for name in ("GPU visibility", "RDMA links", "verbs devices", "NIC affinity"):
+        assert f"MISSING: {name}: found " in done.stdout
+    missing = done.stdout.count("MISSING: ")
+    assert done.stdout.count("    fix: ") == missing
+
+
+@WITHOUT_ROCM
+def test_without_rocm_the_preflight_fails_with_all_that_is_missing() -> None:
+    """No case runs, nothing is skipped, and each missing thing is told with its remedy."""
+    # An interpreter in which neither torch nor vLLM is there to be imported, which takes seconds.
+    paths = os.pathsep.join([str(ROOT), str(STAND_IN)])
+    done = pytest_on_rocm(prepared().python, {**os.environ, "PYTHONPATH": paths}, "hw_tests")
+    lacks_everything(done)
+    summary = done.stdout.strip().splitlines()[-1]
+    counts = {what: int(number) for number, what in re.findall(r"(\d+) ([a-z]+)", summary)}
+    assert counts["failed"] + counts.get("passed", 0) == len(CHECKS)
+    assert counts["deselected"] == len(CASES)
+    assert "skipped" not in counts
+    assert "unverified on hardware" in done.stdout
+
+
+@WITHOUT_ROCM
+@pytest.mark.soak
+@pytest.mark.parametrize("what", ["hw_tests", "hw_tests/test_conformance.py"])
+def test_a_laptop_lacks_it_too(what: str) -> None:
+    """With torch and vLLM of a CPU; and if nothing of the preflight was selected."""
+    lacks_everything(pytest_on_rocm(Path(sys.executable), os.environ, what))
+
+
+@pytest.mark.parametrize(
+    "name", ["1.6-reads_and_writes_move_the_bytes_they_name", "2.6-workers_do_not_merge_chunks"]
+)
+def test_the_arm_makes_pairs_of_the_real_library(name: str) -> None:
+    """With a stand-in for GPU memory. Without counters in its NIC the second gets that far only."""
+    here = prepared()
+    (case,) = [case for case in CASES if case.name.startswith(name)]
+    if "counts" not in case.needs:
+        run_beside("rocm", case, here.python, here.environment)
+        return
+    with pytest.raises(AssertionError, match="has no attribute 'posted'"):
+        run_beside("rocm", case, here.python, here.environment)
