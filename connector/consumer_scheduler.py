@@ -81,7 +81,7 @@ class ConsumerScheduler:
         self._tp_size = tp_size
         self._counters = counters
         self._remotes: dict[str, _Remote] = {}
-        self._orders = StepOrders()
+        self._orders: StepOrders | None = None
         self._log = log.bind(role="consumer", half="scheduler")
 
     # ------------------------------------------------------------- vLLM's hooks
@@ -92,7 +92,7 @@ class ConsumerScheduler:
         if remote is None or remote.offer is None or remote.offer.hold is None:
             return
         offer = remote.offer
-        self._orders.kept.append(
+        self._next_orders().kept.append(
             KeepOrder(request.request_id, offer.address, remote.offer.hold, offer.lease_s)
         )
 
@@ -109,7 +109,8 @@ class ConsumerScheduler:
         num_prompt = request.num_prompt_tokens
         remote.local_hit = local_hit
         remote.lacks_state = local_hit == num_prompt - 1 and self._lacks_state(request, local_hit)
-        self._check_coverage(remote, num_prompt)
+        if self._mode == "sync" or remote.lacks_state or remote.refusal is not None:
+            self._check_coverage(remote, num_prompt)  # else it can still be refused when it loads
         return promise(
             num_prompt,
             local_hit,
@@ -153,10 +154,11 @@ class ConsumerScheduler:
 
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
         """This step's orders; keeps vLLM from zeroing what its loads fill."""
-        self._show_states(scheduler_output)
-        if self._orders.is_idle:
+        if scheduler_output.scheduled_new_reqs:
+            self._show_states(scheduler_output)
+        orders, self._orders = self._orders, None
+        if orders is None:
             return _IDLE
-        orders, self._orders = self._orders, StepOrders()
         if scheduler_output.new_block_ids_to_zero and orders.loads:
             filled = frozenset().union(*(order.plan.destinations for order in orders.loads))
             scheduler_output.new_block_ids_to_zero = without_destinations(
@@ -233,6 +235,12 @@ class ConsumerScheduler:
             hold = None
         return ReleaseOrder(transfer_id, address, hold) if isinstance(transfer_id, str) else None
 
+    def _next_orders(self) -> StepOrders:
+        """Of the next step; there are none until somebody has something to do."""
+        if self._orders is None:
+            self._orders = StepOrders()
+        return self._orders
+
     def _lacks_state(self, request: Request, local_hit: int) -> bool:
         """Whether vLLM would fall back to less than ``local_hit`` if nothing were promised.
 
@@ -293,7 +301,7 @@ class ConsumerScheduler:
             remote.refusal = str(error)
             self._refuse(request.request_id, remote)
             return
-        self._orders.loads.append(
+        self._next_orders().loads.append(
             LoadOrder(
                 request.request_id,
                 offer.transfer_id,
@@ -305,7 +313,7 @@ class ConsumerScheduler:
         )
 
     def _refuse(self, request_id: str, remote: _Remote) -> None:
-        self._orders.refused.append(request_id)
+        self._next_orders().refused.append(request_id)
         self._counters.add(f"failed_loads:{Cause.BAD_OFFER}")
         about = self._log.bind(request=request_id, **_named(remote.release))
         about.error("offer-refused", cause=Cause.BAD_OFFER, reason=remote.refusal)
@@ -314,7 +322,7 @@ class ConsumerScheduler:
 
     def _release(self, remote: _Remote) -> None:
         if remote.release is not None:
-            self._orders.releases.append(remote.release)
+            self._next_orders().releases.append(remote.release)
 
 
 def _named(release: ReleaseOrder | None) -> dict[str, str]:
@@ -327,6 +335,8 @@ def _named(release: ReleaseOrder | None) -> dict[str, str]:
 
 def _address_in(request_id: str) -> tuple[str, int, int] | None:
     """The producer's address, if a router has written it into the request's id."""
+    if "_addr_" not in request_id:  # as mostly; a text is searched faster than by an expression
+        return None
     text = get_peer_zmq_from_request_id(request_id, is_producer=False)
     if text is None:
         return None

@@ -95,21 +95,6 @@ class StepOrders(KVConnectorMetadata):
     refused: list[str] = field(default_factory=list)
     releases: list[ReleaseOrder] = field(default_factory=list)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether nobody has anything to do, as in nearly every step."""
-        return not (
-            self.expected
-            or self.offered
-            or self.revoked
-            or self.dropped
-            or self.settles
-            or self.kept
-            or self.loads
-            or self.refused
-            or self.releases
-        )
-
 
 @dataclass
 class Renewals(KVConnectorWorkerMetadata):

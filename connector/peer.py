@@ -232,7 +232,7 @@ class Peer:
             return False
         for source in self._sources:
             key = source.key
-            if key in self._sessions or not plan.pairs[source.layer.payload_index]:
+            if key in self._sessions or not plan.ours[source.layer.payload_index]:
                 continue
             if time.monotonic() - began > _TURN_S:
                 return False
@@ -282,12 +282,11 @@ class Peer:
         batches: dict[tuple[int, int], Batch] = {}
         offsets_of: dict[tuple[Any, ...], Offsets] = {}  # layers of a group mostly lie alike
         for layer, key, _, _, local_base, remote_base, heads in self._sources:
-            pairs = plan.pairs[layer.payload_index]
-            if not pairs:
+            mine, other = plan.ours[layer.payload_index], plan.theirs[layer.payload_index]
+            if not mine:
                 continue
             alike = (layer.payload_index, layer.blocks, layer.head_layout, heads)
             if alike not in offsets_of:
-                mine, other = zip(*pairs, strict=True)
                 offsets_of[alike] = self._memory.read_offsets(
                     layer, mine, other, peer_blocks, heads
                 )

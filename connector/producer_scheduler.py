@@ -59,8 +59,8 @@ class ProducerScheduler:
         self._num_holds = 0
         self._running: dict[str, tuple[Request, ExpectedHold]] = {}
         self._leases: dict[str, _Lease] = {}
-        self._orders = self._new_orders()
-        self._idle = self._new_orders()  # shared by all idle steps
+        self._orders: StepOrders | None = None
+        self._idle = StepOrders(self.incarnation)  # shared by all idle steps
         self._log = log.bind(role="producer", half="scheduler", incarnation=self.incarnation)
 
     # ------------------------------------------------------------- vLLM's hooks
@@ -98,7 +98,7 @@ class ProducerScheduler:
         self._num_holds += 1
         expected = ExpectedHold(request.request_id, transfer_id, self._num_holds)
         self._running[request.request_id] = request, expected
-        self._orders.expected.append(expected)
+        self._next_orders().expected.append(expected)
 
     def build_orders(self, scheduler_output: SchedulerOutput) -> StepOrders:
         """What the ranks have to know in this step; lets go of holds whose time is over."""
@@ -108,9 +108,9 @@ class ProducerScheduler:
             self._may_end(request_id, num_tokens)
             for request_id, num_tokens in scheduler_output.num_scheduled_tokens.items()
         )
-        if not settles and self._orders.is_idle:
+        if not settles and self._orders is None:
             return self._idle
-        orders, self._orders = self._orders, self._new_orders()
+        orders, self._orders = self._next_orders(), None
         orders.settles = settles
         return orders
 
@@ -129,9 +129,9 @@ class ProducerScheduler:
         _, expected = running
         payload = encode(self._groups, blocks)
         if request.status not in _HANDED_OVER or not any(payload):
-            self._orders.dropped.append(request.request_id)
+            self._next_orders().dropped.append(request.request_id)
             return False, None
-        self._orders.offered.append(request.request_id)
+        self._next_orders().offered.append(request.request_id)
         now = time.monotonic()
         self._leases[request.request_id] = _Lease(
             LeaseState.HOLDING, now, now + self._hold_timeout_s, expected
@@ -176,8 +176,11 @@ class ProducerScheduler:
         request, _ = running
         return bool(request.num_computed_tokens + num_scheduled >= request.num_prompt_tokens)
 
-    def _new_orders(self) -> StepOrders:
-        return StepOrders(incarnation=self.incarnation)
+    def _next_orders(self) -> StepOrders:
+        """Of the next step; there are none until somebody has something to do."""
+        if self._orders is None:
+            self._orders = StepOrders(self.incarnation)
+        return self._orders
 
     def _expire(self) -> None:
         now = time.monotonic()
@@ -191,7 +194,7 @@ class ProducerScheduler:
         if LeaseAction.EXTEND in move.actions:
             lease.deadline = now + self._hold_timeout_s
         if LeaseAction.REVOKE in move.actions:
-            self._orders.revoked.append(lease.expected.request_id)
+            self._next_orders().revoked.append(lease.expected.request_id)
             self._counters.add("expired_leases")
             self._log.warning(
                 "hold-expired",

@@ -8,12 +8,12 @@ clocks are compared.
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import auto
 
-from connector.core.tables import Move, Table
+from connector.core.tables import Move, Symbol, Table
 
 
-class HoldState(Enum):
+class HoldState(Symbol):
     """What one rank knows of a hold."""
 
     EXPECTED = auto()
@@ -24,7 +24,7 @@ class HoldState(Enum):
     GONE = auto()
 
 
-class HoldEvent(Enum):
+class HoldEvent(Symbol):
     """What a rank hears about a hold, from its scheduler or from readers."""
 
     OFFERED = auto()
@@ -41,7 +41,7 @@ class HoldEvent(Enum):
     """A reader asks for more time."""
 
 
-class HoldAction(Enum):
+class HoldAction(Symbol):
     """What a rank does for a hold."""
 
     REPORT_SENT = auto()
@@ -80,7 +80,7 @@ RANK_HOLD: Table[HoldState, HoldEvent, HoldAction] = Table(
 )
 
 
-class LeaseState(Enum):
+class LeaseState(Symbol):
     """What the scheduler knows of a hold."""
 
     HOLDING = auto()
@@ -88,7 +88,7 @@ class LeaseState(Enum):
     FREED = auto()
 
 
-class LeaseEvent(Enum):
+class LeaseEvent(Symbol):
     """What the scheduler hears about a hold."""
 
     EXPIRED = auto()
@@ -98,7 +98,7 @@ class LeaseEvent(Enum):
     """All ranks are done."""
 
 
-class LeaseAction(Enum):
+class LeaseAction(Symbol):
     """What the scheduler does for a hold."""
 
     REVOKE = auto()

@@ -7,12 +7,12 @@ land in it any more.
 
 from __future__ import annotations
 
-from enum import Enum, StrEnum, auto
+from enum import StrEnum, auto
 
-from connector.core.tables import Move, Table
+from connector.core.tables import Move, Symbol, Table
 
 
-class LoadState(Enum):
+class LoadState(Symbol):
     """Where a load stands on one rank."""
 
     CONNECTING = auto()
@@ -28,7 +28,7 @@ class LoadState(Enum):
     FAILED = auto()
 
 
-class LoadEvent(Enum):
+class LoadEvent(Symbol):
     """What can happen to a load."""
 
     CONNECTED = auto()
@@ -75,7 +75,7 @@ class Cause(StrEnum):
     """An error of the program."""
 
 
-class LoadAction(Enum):
+class LoadAction(Symbol):
     """What a rank does for a load."""
 
     POST_READS = auto()

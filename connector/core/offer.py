@@ -10,6 +10,7 @@ import hashlib
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from connector.core.errors import MalformedPayload
@@ -96,25 +97,54 @@ def parse_offer(
     """
     extension = _extension(params)
     address = parse_address(params, tp_size=tp_size, embedded=embedded)
-    blocks = decode(groups, params.get("remote_block_ids"))
-    hold, lease_s = parse_hold(params), 0.0
+    blocks: Any = params.get("remote_block_ids")
+    firsts: Any
     if extension is None:
+        hold, lease_s = None, 0.0
+        blocks = decode(groups, blocks)
         firsts = first_positions(groups, blocks, prompt.num_tokens)
     else:
-        lease_s = _duration(extension, "lease_s")
-        firsts = _firsts(extension, len(groups))
-        theirs = _prompt(extension)
-        if extension.get("digest") != _digest(blocks, firsts, theirs):
-            raise MalformedPayload(
-                "the offer is not the one that the producer made: its digest differs"
-            )
-        _check_same(theirs, prompt)
+        hold, lease_s = _hold(extension), _duration(extension, "lease_s")
+        firsts = extension.get("first_positions")
+        if not _is_made_for(prompt, groups, extension, blocks):
+            blocks, firsts = _checked_one_by_one(prompt, groups, extension, blocks)
     if groups.has_state and address.tp_size != tp_size:
         raise MalformedPayload(
             f"tp_size is {address.tp_size} on the producer and {tp_size} here; recurrent state can "
             "only be transferred between equal sizes"
         )
     return Offer(_text(params, "transfer_id"), address, blocks, tuple(firsts), hold, lease_s)
+
+
+def _is_made_for(
+    prompt: Prompt, groups: TransferGroups, extension: Mapping[str, Any], blocks: Any
+) -> bool:
+    """Whether the producer has made just this offer for our prompt: then all is as it should be."""
+    firsts: Any = extension.get("first_positions")
+    try:
+        return (
+            len(blocks) == len(firsts) == len(groups)
+            and extension.get("prompt_tokens") == prompt.num_tokens
+            and extension.get("prompt_digest") == prompt.digest
+            and extension.get("digest") == _digest(blocks, firsts, prompt)
+        )
+    except (TypeError, MalformedPayload):
+        return False
+
+
+def _checked_one_by_one(
+    prompt: Prompt, groups: TransferGroups, extension: Mapping[str, Any], raw: object
+) -> tuple[BlockLists, list[int]]:
+    """Find what is wrong with an offer; MalformedPayload names it."""
+    blocks = decode(groups, raw)
+    firsts = _firsts(extension, len(groups))
+    theirs = _prompt(extension)
+    if extension.get("digest") != _digest(blocks, firsts, theirs):
+        raise MalformedPayload(
+            "the offer is not the one that the producer made: its digest differs"
+        )
+    _check_same(theirs, prompt)
+    return blocks, firsts
 
 
 def parse_address(
@@ -125,15 +155,28 @@ def parse_address(
     Raises:
         MalformedPayload: naming the key.
     """
-    if embedded is not None:
-        params = {**params, **dict(zip(_PLACE, embedded, strict=True))}
-    size = params.get("remote_tp_size") or params.get("tp_size") or tp_size
-    dp_rank = _checked(params.get("remote_dp_rank", 0), "remote_dp_rank", 0)
-    dp_local = _checked(params.get("remote_dp_size_local") or 0, "remote_dp_size_local", 0)
+    values = (
+        *(embedded or map(params.get, _PLACE)),
+        params.get("remote_tp_size") or params.get("tp_size") or tp_size,
+        params.get("remote_dp_rank", 0),
+        params.get("remote_dp_size_local") or 0,
+    )
+    try:
+        return _address(*values)
+    except TypeError:  # of a value without a hash
+        return _address.__wrapped__(*values)
+
+
+@lru_cache(maxsize=1024, typed=True)  # there are as many as producers
+def _address(
+    host: Any, handshake_port: Any, notify_port: Any, size: Any, dp_rank: Any, dp_local: Any
+) -> Address:
+    dp_rank = _checked(dp_rank, "remote_dp_rank", 0)
+    dp_local = _checked(dp_local, "remote_dp_size_local", 0)
     address = Address(
-        _text(params, "remote_host"),
-        _number(params, "remote_handshake_port", 1, _HIGHEST_PORT),
-        _number(params, "remote_notify_port", 1, _HIGHEST_PORT),
+        _checked_text(host, "remote_host"),
+        _checked(handshake_port, "remote_handshake_port", 1, _HIGHEST_PORT),
+        _checked(notify_port, "remote_notify_port", 1, _HIGHEST_PORT),
         tp_size=_checked(size, "tp_size", 1, _MOST_RANKS),
         dp_rank=dp_rank % dp_local if dp_local else dp_rank,  # each machine counts from 0
     )
@@ -149,8 +192,10 @@ def parse_hold(params: Mapping[str, Any]) -> HoldId | None:
         MalformedPayload: naming the key.
     """
     extension = _extension(params)
-    if extension is None:
-        return None
+    return None if extension is None else _hold(extension)
+
+
+def _hold(extension: Mapping[str, Any]) -> HoldId:
     return HoldId(_text(extension, "incarnation"), _number(extension, "hold", 0, _LARGEST))
 
 
@@ -229,7 +274,10 @@ def _prompt(extension: Mapping[str, Any]) -> Prompt:
 
 
 def _text(params: Mapping[str, Any], key: str) -> str:
-    value = params.get(key)
+    return _checked_text(params.get(key), key)
+
+
+def _checked_text(value: Any, key: str) -> str:
     if not isinstance(value, str) or not value:
         raise MalformedPayload(f"{key} is {value!r}; expected a text")
     return value

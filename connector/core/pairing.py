@@ -15,8 +15,6 @@ from connector.core.groups import Group, GroupKind, TransferGroups
 from connector.core.payload import NULL_BLOCK, BlockLists
 
 LoadMode = Literal["async", "sync"]
-Pairs = list[tuple[int, int]]
-"""(our block, the producer's block), for one group."""
 
 
 class Span(NamedTuple):
@@ -40,26 +38,25 @@ class Span(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What one request reads.
+    """What one request reads: for each payload entry, block by block, theirs into ours.
 
     Args:
-        pairs: (our block, the producer's) for each payload entry.
+        ours: our blocks.
+        theirs: the producer's, as many.
     """
 
-    pairs: tuple[tuple[tuple[int, int], ...], ...]
+    ours: tuple[Sequence[int], ...] = ()
+    theirs: tuple[Sequence[int], ...] = ()
 
     @property
     def destinations(self) -> frozenset[int]:
         """All blocks of ours that are written, in any group."""
-        return frozenset(ours for pairs in self.pairs for ours, _ in pairs)
+        return frozenset().union(*self.ours)
 
     @property
-    def local_lists(self) -> BlockLists:
-        return [[ours for ours, _ in pairs] for pairs in self.pairs]
-
-    @property
-    def remote_lists(self) -> BlockLists:
-        return [[theirs for _, theirs in pairs] for pairs in self.pairs]
+    def pairs(self) -> list[list[tuple[int, int]]]:
+        """(our block, the producer's) for each payload entry."""
+        return [list(zip(*both, strict=True)) for both in zip(self.ours, self.theirs, strict=True)]
 
 
 def first_positions(groups: TransferGroups, remote: BlockLists, prompt: int) -> list[int]:
@@ -110,12 +107,11 @@ def plan_read(
     """
     if len(local) != len(groups):
         raise ValueError(f"expected {len(groups)} block lists, one a group, got {len(local)}")
-    return Plan(
-        tuple(
-            tuple(_pair(groups.groups[index], local[index], theirs, first, span, mode))
-            for index, theirs, first in zip(groups.wire_order, remote, firsts, strict=True)
-        )
-    )
+    both = [
+        _pair(groups.groups[index], local[index], theirs, first, span, mode)
+        for index, theirs, first in zip(groups.wire_order, remote, firsts, strict=True)
+    ]
+    return Plan(tuple(ours for ours, _ in both), tuple(theirs for _, theirs in both))
 
 
 def _pair(
@@ -125,16 +121,17 @@ def _pair(
     first: int,
     span: Span,
     mode: LoadMode,
-) -> Pairs:
+) -> tuple[Sequence[int], Sequence[int]]:
+    """Our blocks and as many of the producer's."""
     if group.kind is GroupKind.STATE:
-        source = _block(group, "producer", remote, 0)
-        return [
-            (_block(group, "consumer", local, position), source)
-            for position in _state_positions(group, len(local), span, mode)
-        ]
+        slots = _state_positions(group, len(local), span, mode)
+        ours = [_block(group, "consumer", local, position) for position in slots]
+        return ours, [_block(group, "producer", remote, 0)] * len(ours)
     positions = _positions(group, span)
-    ours = _range_of(group, "consumer", local, positions, 0)
-    return list(zip(ours, _range_of(group, "producer", remote, positions, first), strict=True))
+    return (
+        _range_of(group, "consumer", local, positions, 0),
+        _range_of(group, "producer", remote, positions, first),
+    )
 
 
 def _positions(group: Group, span: Span) -> range:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import Enum, auto
+from enum import auto
 
-from connector.core.tables import Move, Table
+from connector.core.tables import Move, Symbol, Table
 
 
-class RequestState(Enum):
+class RequestState(Symbol):
     """What has become of the producer's offer."""
 
     OFFERED = auto()
@@ -20,7 +20,7 @@ class RequestState(Enum):
     OVER = auto()
 
 
-class RequestEvent(Enum):
+class RequestEvent(Symbol):
     """What vLLM's scheduler lets us know."""
 
     LOAD = auto()
@@ -34,7 +34,7 @@ class RequestEvent(Enum):
     ENDED = auto()
 
 
-class RequestAction(Enum):
+class RequestAction(Symbol):
     """What the consumer's scheduler has its ranks do."""
 
     START_LOAD = auto()

@@ -11,6 +11,13 @@ E = TypeVar("E", bound=Enum)
 A = TypeVar("A", bound=Enum)
 
 
+class Symbol(Enum):
+    """A state, an event or an action. Enum's own hash is a function in Python, called twice for
+    every move."""
+
+    __hash__ = object.__hash__
+
+
 class Move(NamedTuple, Generic[S, A]):
     """Where an event leads, and what has to be done on the way, in this order."""
 

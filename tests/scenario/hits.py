@@ -82,7 +82,7 @@ class HitProbe(Probe):
             orders = build(scheduler_output)
             for order in orders.loads:
                 hit = self.hits[logical_id(order.request_id)]
-                hit.read = tuple(len(ids) for ids in order.plan.local_lists)
+                hit.read = tuple(len(ids) for ids in order.plan.ours)
             return orders
 
         connector.get_num_new_matched_tokens = asked

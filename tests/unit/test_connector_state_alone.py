@@ -71,7 +71,7 @@ def test_ring_and_state_are_loaded_before_the_request_runs(mode: Any) -> None:
     assert scheduler.loaded_groups(asked) == [0, 2]
     scheduler.update_state_after_alloc(asked, [[0, 0, 7], [1, 2, 9], [8]], 1)
     orders = (admission := step()) and scheduler.build_orders(admission)
-    assert [order.plan.local_lists for order in orders.loads] == [[[], [8], [7]]]
+    assert [order.plan.ours for order in orders.loads] == [([], [8], [7])]
     assert [order.waits for order in orders.loads] == [True]
     assert admission.new_block_ids_to_zero == [9, 40]
     scheduler.update_connector_output(SimpleNamespace(finished_recving={"req-d0"}))  # type: ignore[arg-type]
