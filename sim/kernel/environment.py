@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from sim.kernel.polling import PollingLoop
 
 _SEQUENCE_BITS = 48
+HOPS = 2
+"""From loop to loop, through memory that they share, for which news is passed on."""
 
 
 class Environment(simpy.Environment):
@@ -36,6 +38,8 @@ class Environment(simpy.Environment):
         """Whether that look would have been passed over."""
         self.activity = 0
         """Grows with everything that may change what a look finds."""
+        self.passed_on = (0,) * HOPS
+        """How much of that were looks, by the number of loops it had come through."""
 
     def schedule(self, event: Any, priority: Any = NORMAL, delay: Any = 0) -> None:
         if delay.__class__ is not int:
@@ -49,6 +53,18 @@ class Environment(simpy.Environment):
     def schedule_in_order(self, event: Event, priority: int, delay_ns: int) -> None:
         """As ``schedule``; nothing is drawn."""
         heappush(self._queue, (self._now + delay_ns, priority, next(self._eid), event))
+
+    def pass_on(self, hops: int) -> None:
+        """A look may have changed what others find."""
+        self.activity += 1
+        self.passed_on = tuple(n + (h == hops) for h, n in enumerate(self.passed_on, start=1))
+
+    def hops_since(self, activity: int, passed_on: tuple[int, ...]) -> int | None:
+        """Through how few loops news has come since then; None if there is none."""
+        grown = [new - old for new, old in zip(self.passed_on, passed_on, strict=True)]
+        if self.activity - activity > sum(grown):
+            return 0
+        return next((hops for hops, n in enumerate(grown, start=1) if n), None)
 
     def step(self) -> None:
         event = self._queue[0][-1]

@@ -35,7 +35,7 @@ SwitchHook = Callable[[Process], None]
 CrashHook = Callable[[Process], None]
 
 
-class _Wait:
+class Wait:
     """One parking of a task: the first of event and time-out ends it, the other is ignored."""
 
     __slots__ = ("fired", "kernel", "over", "task")
@@ -56,12 +56,19 @@ class _Wait:
             self.over = True
             self.kernel._wake(self.task)
 
+    def on_look(self, _event: Event) -> None:
+        """The time-out is that of a polling loop, which decides whether it ends the wait."""
+        if not self.over:
+            loop = self.task.polling_loop
+            assert loop is not None
+            loop.due(self)
+
 
 def _is_over(event: Event) -> bool:
     """Whether it is only the time-out of waits that have ended."""
     callbacks = event.callbacks
     return bool(callbacks) and all(
-        isinstance(wait := getattr(callback, "__self__", None), _Wait) and wait.over
+        isinstance(wait := getattr(callback, "__self__", None), Wait) and wait.over
         for callback in callbacks
     )
 
@@ -79,6 +86,7 @@ class Kernel:
         self.perturb = perturb
         self.skips_looks = skips_looks
         self.polling_loops: list[PollingLoop] = []
+        self.has_polling_threads = False
         self._until_ns: int | None = None
         self.env = Environment(seed.stream("kernel/ties") if perturb else None)
         self.log = EventLog()
@@ -111,10 +119,10 @@ class Kernel:
         task = self.require_task("sleep")
         loop = task.polling_loop
         if loop is not None and loop.takes_sleep():
-            loop.sleep(task, duration_ns)
+            loop.sleep(Wait(self, task), duration_ns)
         else:
             self.env.activity += 1
-            self.env.timeout(duration_ns).callbacks.append(_Wait(self, task).on_event)
+            self.env.timeout(duration_ns).callbacks.append(Wait(self, task).on_event)
         self._park(task, f"sleep of {duration_ns} ns")
 
     def wait(
@@ -124,12 +132,26 @@ class Kernel:
         if event.callbacks is None:  # processed already
             return True
         task = self.require_task("wait")
-        waiting = _Wait(self, task)
+        waiting = Wait(self, task)
         event.callbacks.append(waiting.on_event)
-        if timeout_ns is not None:
+        loop = task.polling_loop
+        if timeout_ns is not None and loop is not None and loop.takes_sleep():
+            loop.sleep(waiting, timeout_ns)
+        elif timeout_ns is not None:
             self.env.timeout(timeout_ns).callbacks.append(waiting.on_timeout)
         self._park(task, what or "an event")
         return waiting.fired
+
+    def will_poll(self) -> None:
+        """The next timed wait of the running thread is one between two looks of its own loop."""
+        task = self.require_task("polling")
+        loop = task.polling_loop
+        if loop is None:
+            loop = PollingLoop(self, lambda _count, _period_ns: None)
+            loop.join(task)
+            task.polls_alone = self.has_polling_threads = True
+        if task.polls_alone:
+            loop.will_sleep()
 
     def event(self) -> Event:
         return self.env.event()
@@ -157,7 +179,7 @@ class Kernel:
         if task is None or self.closing or self.env.unobserved:
             return
         if self._preempt.random() < 0.125:
-            self.env.timeout(0).callbacks.append(_Wait(self, task).on_event)
+            self.env.timeout(0).callbacks.append(Wait(self, task).on_event)
             self._park(task, "its next turn")
 
     # ----------------------------------------------------------------- tasks

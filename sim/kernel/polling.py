@@ -7,6 +7,10 @@ anywhere since then, nothing is due, and what the last look compared with the cl
 the same. A look that passed its judgement is assumed to depend on nothing else, such as how many
 looks there have been.
 
+A thread of guest code that waits again and again with a time-out is such a loop, too. It shares
+memory with other loops, so a look that may differ from the one before it is news for them, as what
+they make of it is for it, up to ``environment.HOPS`` times.
+
 With ``Kernel.skips_looks`` off, the same looks take place, outside the hash: a run has the same
 history, or the assumption was wrong.
 """
@@ -19,10 +23,11 @@ from typing import TYPE_CHECKING
 
 from simpy.events import NORMAL, Event
 
+from sim.kernel.environment import HOPS
 from sim.kernel.watched_clock import ClockWatch
 
 if TYPE_CHECKING:
-    from sim.kernel.kernel import Kernel
+    from sim.kernel.kernel import Kernel, Wait
     from sim.kernel.task import Task
 
 _EMPTY_LOOKS = 2  # vLLM's queue of batches has the results of one look in the next one's hands
@@ -45,6 +50,7 @@ class PollingLoop:
         self._began_ns = 0
         self._period_ns = 0
         self._activity = -1
+        self._passed_on = kernel.env.passed_on
         self._empty_looks: float = 0
         self._quiet_until_ns: float | None = None
         self._skipped_until_ns = 0
@@ -68,12 +74,12 @@ class PollingLoop:
         sleeps, self._sleeps = self._sleeps, False
         return sleeps
 
-    def sleep(self, task: Task, duration_ns: int) -> Event:
-        """The event of the next look."""
+    def sleep(self, wait: Wait, duration_ns: int) -> Event:
+        """The event of the next look, unless ``wait`` ends before."""
         if self._kernel.env.unobserved:
-            return self._schedule(task, duration_ns)
+            return self._schedule(wait, duration_ns)
         timeout = self._kernel.env.timeout(duration_ns)
-        return self._expect(timeout, task)
+        return self._expect(timeout, wait)
 
     def is_quiet(self) -> bool:
         """Whether the next look will find nothing, if nothing happens before."""
@@ -81,57 +87,82 @@ class PollingLoop:
 
     # -------------------------------------------------------------- a look
 
-    def _schedule(self, task: Task, delay_ns: int) -> Event:
+    def _schedule(self, wait: Wait, delay_ns: int) -> Event:
         """Behind everything else in its instant, whenever that was scheduled."""
         event = Event(self._kernel.env)
         event._ok, event._value = True, None
         self._kernel.env.schedule_in_order(event, self._priority, delay_ns)
-        return self._expect(event, task)
+        return self._expect(event, wait)
 
-    def _expect(self, event: Event, task: Task) -> Event:
+    def _expect(self, event: Event, wait: Wait) -> Event:
         event.loop, event.unobserved = self, False  # type: ignore[attr-defined]
         assert event.callbacks is not None
-        event.callbacks.append(lambda _event: self._due(task))
+        event.callbacks.append(wait.on_look)
         self._next_look = event
         return event
 
-    def _due(self, task: Task) -> None:
+    def due(self, wait: Wait) -> None:
+        """The time of a look has come, which is passed over, or ends ``wait``."""
         self._next_look = None
-        kernel = self._kernel
+        kernel, task = self._kernel, wait.task
         if task.killed or task.finished:
             return
         if not task.process.may_run(task):
             kernel.env.activity += 1
-        self._judge(kernel.now_ns)
+        news = self._judge(kernel.now_ns)
         if kernel.now_ns >= self._skipped_until_ns and (count := self._to_skip(kernel.now_ns)):
             self._skipped_until_ns = kernel.now_ns + count * self._period_ns
             if kernel.skips_looks:
-                self._skip(task, count)
+                self._skip(wait, count)
                 return
         kernel.env.unobserved = kernel.now_ns < self._skipped_until_ns
+        if news is not None and kernel.has_polling_threads:
+            self._pass_on(news)
+        wait.over = True
         kernel._wake(task)
 
-    def _judge(self, now_ns: int) -> None:
-        """Whether the look that has ended was empty, and what that says of the next one."""
+    def _judge(self, now_ns: int) -> int | None:
+        """Whether the look that has ended was empty, and what that says of the next one.
+
+        None if the next one will be like it; otherwise by how many loops' looks this has come from
+        something that happened.
+        """
         period_ns = now_ns - self._began_ns
-        empty = self._activity == self._kernel.env.activity and period_ns == self._period_ns
-        self._activity = self._kernel.env.activity
+        hops = self._kernel.env.hops_since(self._activity, self._passed_on)
+        empty = hops is None and period_ns == self._period_ns
+        self._saw()
         self._began_ns, self._period_ns = now_ns, period_ns
-        watch, self.watch = self.watch, None
         if not empty:
             self._empty_looks, self._quiet_until_ns = 0, None
-            if watch is not None:
-                watch.close()
-            return
+            if self.watch is not None:
+                self.watch.close()
+                self.watch = None
+            return hops or 0
         self._empty_looks += 1
-        if watch is not None:
-            until_ns = watch.close()
-            self._quiet_until_ns = until_ns
-            self._empty_looks = _EMPTY_LOOKS if until_ns is not None else -math.inf
-        elif self._quiet_until_ns is not None and now_ns >= self._quiet_until_ns:
-            self._quiet_until_ns = None
+        turned = self._ask_the_watch(now_ns)
         if self._quiet_until_ns is None and self._empty_looks >= _EMPTY_LOOKS:
             self.watch = ClockWatch(now_ns)
+        return 0 if turned else None
+
+    def _ask_the_watch(self, now_ns: int) -> bool:
+        """Whether the next look may compare otherwise than those before."""
+        watch, self.watch = self.watch, None
+        if watch is not None:
+            self._quiet_until_ns = watch.close()
+            self._empty_looks = _EMPTY_LOOKS if self._quiet_until_ns is not None else -math.inf
+        elif self._quiet_until_ns is not None and now_ns >= self._quiet_until_ns:
+            self._quiet_until_ns = None
+            return True
+        return False
+
+    def _pass_on(self, hops: int) -> None:
+        if hops < HOPS:
+            self._kernel.env.pass_on(hops + 1)
+            self._saw()
+
+    def _saw(self) -> None:
+        env = self._kernel.env
+        self._activity, self._passed_on = env.activity, env.passed_on
 
     # ------------------------------------------------------- passing over
 
@@ -149,8 +180,8 @@ class PollingLoop:
             return 0
         return max(0, math.floor(horizon_ns - 1 - now_ns) // self._period_ns)
 
-    def _skip(self, task: Task, count: int) -> None:
-        self._schedule(task, count * self._period_ns)
+    def _skip(self, wait: Wait, count: int) -> None:
+        self._schedule(wait, count * self._period_ns)
         self._began_ns = self._skipped_until_ns - self._period_ns
         self._on_skipped(count, self._period_ns)
 

@@ -46,6 +46,7 @@ class Task(greenlet.greenlet):
         self.killed = False
         self.finished = False
         self.polling_loop: PollingLoop | None = None
+        self.polls_alone = False
         self.waiting_for: str | Callable[[], str] = ""
         self.locals: dict[Any, Any] = {}
 

@@ -66,6 +66,29 @@ def test_drawn_scenarios_have_the_same_history(connector: str) -> None:
     assert run_steps < 0.75 * all_steps
 
 
+@pytest.mark.parametrize(
+    "fault", ["control-plane-silent", "message-dropped", "completion-lost", "hand-off-lost"]
+)
+def test_a_thread_that_polls_its_queue_has_the_same_history(fault: str) -> None:
+    """MoRIIO's writer looks into its queue every ten milliseconds, for as long as it lives."""
+    scenario = with_settings(
+        Scenario(
+            connector="moriio",
+            workload=GeneratedWorkload(requests=6, length_scale=0.05, rate_rps=40),
+            extra_config={"read_mode": "false", "defer_timeout": 1.0},
+            faults=({"kind": fault, "when": {"phase": "queued_at_d"}},),
+            quiet_phase_s=2.0,
+            max_virtual_s=6.0,
+        ),
+        {"perturb": "true"},
+    )
+    skipping, steps = what_happens(scenario, skip=True)
+    stepping, real = what_happens(scenario, skip=False)
+    assert skipping == stepping
+    assert real == stepping["steps"]
+    assert steps < 0.75 * real
+
+
 @pytest.mark.parametrize("executor", ["single-process", "multi-process"])
 @pytest.mark.parametrize("connector", ["moriio", "hybrid"])
 def test_ranks_in_lock_step_have_the_same_history(connector: str, executor: str) -> None:

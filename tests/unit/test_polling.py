@@ -96,7 +96,35 @@ def one_loop_wakes_the_other(kernel: Kernel) -> list[Poller]:
     return [first, second]
 
 
-CASES = [mail_comes, a_time_out_strikes, a_thread_of_the_process_works, one_loop_wakes_the_other]
+def a_thread_answers_through_memory(kernel: Kernel) -> list[Poller]:
+    """The thread's clock turns, it writes a flag, and nobody is told: the other loop sees it."""
+    flags: list[int] = []
+    never = kernel.event()
+
+    def look(poller: Poller) -> bool:
+        return bool(flags) and not poller.found
+
+    def work() -> None:
+        while True:
+            kernel.will_poll()
+            kernel.wait(never, 7 * MS)
+            watch = kernel.clock_watch
+            now = kernel.now_ns / SECOND
+            if (now if watch is None else watch.time(now)) >= 0.9005 and not flags:
+                flags.append(1)
+
+    poller = Poller(kernel, look)
+    kernel.spawn(kernel.tasks[0].process, work, name="worker")
+    return [poller]
+
+
+CASES = [
+    mail_comes,
+    a_time_out_strikes,
+    a_thread_of_the_process_works,
+    one_loop_wakes_the_other,
+    a_thread_answers_through_memory,
+]
 
 
 @pytest.mark.parametrize("perturb", [False, True])
