@@ -11,18 +11,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from connector.core.errors import ConfigError
 from connector.core.groups import DrafterGroups
+from connector.core.keys import DEFAULTS, KNOWN_KEYS, UNUSED_KEYS
 from connector.core.pairing import LoadMode
 from connector.core.verification import VerifyReads
 
 Role = Literal["kv_producer", "kv_consumer"]
-T = TypeVar("T")
-
-UNUSED_KEYS = ("recv_abort_timeout",)
-"""Known to upstream, without a meaning here: a read has one deadline, ``transfer_timeout``."""
 
 _MAX_CONTROL_TIMEOUT_S = 0.5  # a session that is being opened holds the interpreter's lock
 
@@ -92,49 +89,63 @@ def parse_settings(extra: Mapping[str, Any], *, role: str | None) -> Settings:
     """Check the settings of an engine.
 
     Raises:
-        ConfigError: naming the key, its value and what is accepted.
+        ConfigError: naming every key that is wrong, its value and what is accepted.
     """
-    _check_keys(extra)
-    if role not in ("kv_producer", "kv_consumer"):
-        raise ConfigError(
-            f"kv_role is {role!r}; use 'kv_producer' or 'kv_consumer', an engine cannot be both"
-        )
     get = _Reader(extra)
-    if not get("read_mode", _boolean, True):
-        raise ConfigError(
-            f"read_mode is {extra['read_mode']!r}; this connector reads only, so leave it out or "
-            "set it to true (vLLM's MoRIIOConnector has a WRITE mode)"
-        )
-    proxy_ip = get("proxy_ip", _text, "") or ""
+    for key in extra:
+        get.check(_check_key, key)
+    get.check(_check_role, role)
+    get.check(_check_reads, extra, get("read_mode", _boolean))
+    proxy_ip = get("proxy_ip", _text) or ""
     settings = Settings(
         role="kv_producer" if role == "kv_producer" else "kv_consumer",
         handshake_port=get.required("handshake_port", _port),
         notify_port=get.required("notify_port", _port),
-        host_ip=get("host_ip", _text, None) or None,
-        http_port=get("http_port", _port, None),
+        host_ip=get("host_ip", _text) or None,
+        http_port=get("http_port", _port),
         proxy_ip=proxy_ip,
-        proxy_ping_port=get("proxy_ping_port", _port_or_0, 0),
-        backend=get("backend", _choice("rdma", "xgmi"), "rdma"),
-        qp_per_transfer=get("qp_per_transfer", _positive_int, 1),
-        post_batch_size=get("post_batch_size", _batch_size, -1),
-        num_workers=get("num_workers", _positive_int, 1),
-        transfer_timeout_s=get("transfer_timeout", _seconds, 30.0),
-        hold_timeout_s=get("defer_timeout", _seconds, 60.0),
-        renewal_timeout_s=get("renewal_timeout", _seconds, 600.0),
-        fence_timeout_s=get("fence_timeout", _seconds, 30.0),
-        control_timeout_s=get("control_timeout", _control_seconds, 0.5),
-        load_mode=get("load_mode", _choice("async", "sync"), "async"),
-        drafter_groups=get("drafter_groups", _choice("accept", "refuse"), "accept"),
-        require_safe_reads=get("require_safe_reads", _boolean, False),
-        verify_reads=get("verify_reads", _verify_reads, "off"),
+        proxy_ping_port=get("proxy_ping_port", _port_or_0),
+        backend=get("backend", _choice("rdma", "xgmi")),
+        qp_per_transfer=get("qp_per_transfer", _positive_int),
+        post_batch_size=get("post_batch_size", _batch_size),
+        num_workers=get("num_workers", _positive_int),
+        transfer_timeout_s=get("transfer_timeout", _seconds),
+        hold_timeout_s=get("defer_timeout", _seconds),
+        renewal_timeout_s=get("renewal_timeout", _seconds),
+        fence_timeout_s=get("fence_timeout", _seconds),
+        control_timeout_s=get("control_timeout", _control_seconds),
+        load_mode=get("load_mode", _choice("async", "sync")),
+        drafter_groups=get("drafter_groups", _choice("accept", "refuse")),
+        require_safe_reads=get("require_safe_reads", _boolean),
+        verify_reads=get("verify_reads", _verify_reads),
         unused=tuple(key for key in UNUSED_KEYS if key in extra),
     )
-    if proxy_ip and not (settings.proxy_ping_port and settings.http_port):
+    get.check(_check_proxy, settings, extra)
+    get.refuse_problems()
+    return settings
+
+
+def _check_role(role: str | None) -> None:
+    if role not in ("kv_producer", "kv_consumer"):
         raise ConfigError(
-            f"proxy_ip is {proxy_ip!r}, so proxy_ping_port and http_port are needed; got "
+            f"kv_role is {role!r}; use 'kv_producer' or 'kv_consumer', an engine cannot be both"
+        )
+
+
+def _check_reads(extra: Mapping[str, Any], reads: bool) -> None:
+    if not reads:
+        raise ConfigError(
+            f"read_mode is {extra['read_mode']!r}; this connector reads only, so leave it out or "
+            "set it to true (vLLM's MoRIIOConnector has a WRITE mode)"
+        )
+
+
+def _check_proxy(settings: Settings, extra: Mapping[str, Any]) -> None:
+    if settings.proxy_ip and not (settings.proxy_ping_port and settings.http_port):
+        raise ConfigError(
+            f"proxy_ip is {settings.proxy_ip!r}, so proxy_ping_port and http_port are needed; got "
             f"{extra.get('proxy_ping_port')!r} and {extra.get('http_port')!r}"
         )
-    return settings
 
 
 def check_parallelism(*, pipeline_size: int, context_size: int) -> None:
@@ -161,61 +172,67 @@ def check_recomputation(settings: Settings, *, recomputes: bool, is_async_schedu
         )
 
 
-KNOWN_KEYS = (
-    "read_mode",
-    "handshake_port",
-    "notify_port",
-    "host_ip",
-    "http_port",
-    "proxy_ip",
-    "proxy_ping_port",
-    "backend",
-    "qp_per_transfer",
-    "post_batch_size",
-    "num_workers",
-    "transfer_timeout",
-    "defer_timeout",
-    "renewal_timeout",
-    "fence_timeout",
-    "control_timeout",
-    "load_mode",
-    "drafter_groups",
-    "require_safe_reads",
-    "verify_reads",
-    *UNUSED_KEYS,
-)
-
-
-def _check_keys(extra: Mapping[str, Any]) -> None:
-    for key in extra:
-        if key in KNOWN_KEYS:
-            continue
-        near = get_close_matches(str(key), KNOWN_KEYS, n=1, cutoff=0.0)[0]
+def _check_key(key: str) -> None:
+    if key in KNOWN_KEYS:
+        return
+    if str(key).startswith("kv_"):
         raise ConfigError(
-            f"unknown key {key!r} in kv_connector_extra_config; did you mean {near!r}? "
-            f"Known are {', '.join(sorted(KNOWN_KEYS))}"
+            f"{key!r} is in kv_connector_extra_config; it belongs beside that, in vLLM's "
+            "--kv-transfer-config itself"
         )
+    near = get_close_matches(str(key), KNOWN_KEYS, n=1)
+    meant = f"; did you mean {near[0]!r}?" if near else "."
+    raise ConfigError(
+        f"unknown key {key!r} in kv_connector_extra_config{meant} "
+        f"Known are {', '.join(sorted(KNOWN_KEYS))}"
+    )
 
 
 class _Reader:
-    """Reads one key after the other; what a check does not like becomes a ConfigError."""
+    """Reads one key after the other, and keeps what is wrong until all have been read."""
 
     def __init__(self, extra: Mapping[str, Any]) -> None:
         self._extra = extra
+        self._problems: list[str] = []
 
-    def __call__(self, key: str, check: Callable[[Any], T], default: T) -> T:
+    def __call__(self, key: str, check: Callable[[Any], Any]) -> Any:
+        """The checked value; the default if the key is left out or its value is wrong."""
         if key not in self._extra:
-            return default
+            return DEFAULTS[key]
+        try:
+            return self._checked(key, check)
+        except ConfigError as error:
+            self._problems.append(str(error))
+            return DEFAULTS[key]
+
+    def required(self, key: str, check: Callable[[Any], int]) -> int:
+        self.check(self._check_given, key)
+        given = self._extra.get(key) not in (None, "")
+        return (self(key, check) if given else None) or 1  # a placeholder beside the problem
+
+    def check(self, check: Callable[..., None], *arguments: Any) -> None:
+        """Run a check, and keep what it complains about."""
+        try:
+            check(*arguments)
+        except ConfigError as error:
+            self._problems.append(str(error))
+
+    def refuse_problems(self) -> None:
+        """ConfigError with all that was wrong, if anything was."""
+        if self._problems:
+            message = "; ".join(self._problems)
+            raise ConfigError(message)
+
+    def _check_given(self, key: str) -> None:
+        if self._extra.get(key) in (None, ""):
+            raise ConfigError(f"{key} is missing in kv_connector_extra_config; give a port number")
+
+    def _checked(self, key: str, check: Callable[[Any], Any]) -> Any:
         value = self._extra[key]
         try:
             return check(value)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"{key} is {value!r}; expected {error}") from None
-
-    def required(self, key: str, check: Callable[[Any], T]) -> T:
-        if self._extra.get(key) in (None, ""):
-            raise ConfigError(f"{key} is missing in kv_connector_extra_config; give a port number")
-        return self(key, check, check(1))
 
 
 def _whole(value: Any) -> int:

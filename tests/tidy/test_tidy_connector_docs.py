@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from source_tree import ROOT, python_files
 
-from connector.core.config import KNOWN_KEYS
+from connector.core.keys import KNOWN_KEYS
 
 TEXT = (ROOT / "docs" / "connector.md").read_text()
 EXPLAINED = ("ConfigError", "UnsupportedModel", "PeerMismatch", "TransportError", "LoadFailed",

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from connector.caches import check_peer
-from connector.core.config import KNOWN_KEYS, check_parallelism, parse_settings
+from connector.core.config import check_parallelism, parse_settings
 from connector.core.errors import ConfigError, PeerMismatch, UnsupportedModel
 from connector.core.fingerprint import check_same, differences
 from connector.core.groups import Group, GroupKind, StateShape, TransferGroups, check_transferable
+from connector.core.keys import KEYS, KNOWN_KEYS
 from connector.mori_limits import CONTROL_PLANE, SEND_QUEUE, limit_waits
 
 PORTS: dict[str, Any] = {"handshake_port": 6301, "notify_port": "61005"}
@@ -72,6 +73,37 @@ def test_a_setting_that_cannot_be_used_is_refused_by_name(
     """With its value and what is accepted."""
     with pytest.raises(ConfigError, match=message):
         parse_settings({**PORTS, **extra}, role=role)
+
+
+@pytest.mark.requirement("R5")
+def test_all_settings_that_are_wrong_are_told_at_once() -> None:
+    """Nobody has to start an engine once for each typing error."""
+    wrong = {"transfer_timeout": -1, "defer_timeout": "x", "backend": "tcp", "fence_timeuot": 3}
+    with pytest.raises(ConfigError) as refused:
+        parse_settings({**wrong, "notify_port": 61005}, role="kv_both")
+    for told in ("transfer_timeout is -1", "defer_timeout is 'x'", "backend is 'tcp'", "kv_role"):
+        assert told in str(refused.value)
+    assert "did you mean 'fence_timeout'?" in str(refused.value)
+    assert "handshake_port is missing" in str(refused.value)
+
+
+@pytest.mark.requirement("R5")
+def test_a_key_is_not_said_to_be_meant_if_it_is_nothing_like_it() -> None:
+    """And one of the level above is sent there."""
+    with pytest.raises(ConfigError, match="'kv_role' is in kv_connector_extra_config; it belongs"):
+        parse_settings({**PORTS, "kv_role": "kv_producer"}, role="kv_producer")
+    with pytest.raises(ConfigError, match=r"unknown key 'zzz' in kv_connector_extra_config\. Kn"):
+        parse_settings({**PORTS, "zzz": 1}, role="kv_producer")
+
+
+def test_listed_defaults_are_those_that_apply() -> None:
+    """The list of keys gives what an engine that is told nothing runs with."""
+    settings = parse_settings(PORTS, role="kv_producer")
+    renamed = {"defer_timeout": "hold_timeout_s"}
+    for key in KEYS:
+        name = renamed.get(key.name, key.name + "_s" * key.name.endswith("timeout"))
+        if key.default is not None and key.name != "read_mode":
+            assert getattr(settings, name) == key.default
 
 
 @pytest.mark.requirement("R5")

@@ -193,7 +193,7 @@ def test_the_settings_that_upstream_reads_are_all_known_here() -> None:
     """Upstream's own sources are searched for the keys that it takes from its extra config."""
     import re
 
-    from connector.core.config import KNOWN_KEYS
+    from connector.core.keys import KNOWN_KEYS
 
     folder = Path(moriio_common.__file__).parent
     text = "".join(path.read_text() for path in sorted(folder.glob("*.py")))
