@@ -76,6 +76,7 @@ def examine(machine: Machine) -> Diagnosis:
         _package(machine, "vllm", VLLM, INSTALL_LINES[1]),
         _vllm_imports(machine),
         *(_package(machine, name, None, INSTALL_LINES[3]) for name in ("simpy", "greenlet")),
+        _entry_points(machine),
         _hash_seed(machine),
         _memory(machine),
         Check("cores", Status.OK, str(machine.cores), "1 or more"),
@@ -131,6 +132,16 @@ def _vllm_imports(machine: Machine) -> Check:
         found = f"other versions: {', '.join(moved)}"
         return Check(name, Status.WARNING, found, expected, Needs.SIMULATOR, INSTALL_LINES[2])
     return Check(name, Status.OK, f"{len(machine.pins)} packages", expected, Needs.SIMULATOR)
+
+
+def _entry_points(machine: Machine) -> Check:
+    """An environment that was installed into before a part existed lacks that part."""
+    name, expected = "entry points", ", ".join(machine.entry_points)
+    missing = [what for what, found in machine.entry_points.items() if not found]
+    if missing:
+        found, remedy = f"not registered: {', '.join(missing)}", INSTALL_LINES[3]
+        return Check(name, Status.WARNING, found, expected, Needs.NOTHING, remedy)
+    return Check(name, Status.OK, "registered", expected)
 
 
 def _hash_seed(machine: Machine) -> Check:

@@ -20,13 +20,20 @@ from faults.cli.reexec import CALLER_HASH_SEED
 DeviceAccess = Literal["absent", "no permission", "usable"]
 PACKAGES = ("torch", "vllm", "simpy", "greenlet", "numpy", "msgspec", "amd-mori", "mori")
 
+ENTRY_POINTS = {
+    "faultlab command": ("console_scripts", "faults.cli"),
+    "pytest plugin": ("pytest11", "faults.pytest_plugin"),
+}
+"""What an installation of this source tree registers: group, and module or its beginning."""
+
 _REQUIREMENTS = Path(__file__).parents[1] / "requirements" / "cpu.txt"
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What was found. ``pins`` and ``installed`` map package names to versions."""
+    """What was found. ``pins`` and ``installed`` map package names to versions, ``entry_points``
+    the names in ENTRY_POINTS to whether this environment has them."""
 
     python: tuple[int, int, int]
     installed: Mapping[str, str]
@@ -37,6 +44,7 @@ class Machine:
     kfd: DeviceAccess
     gpus: int
     hardware_test_files: int
+    entry_points: Mapping[str, bool]
     memory_bytes: int
     cores: int
 
@@ -54,6 +62,7 @@ def probe() -> Machine:
         kfd=_device_access(Path("/dev/kfd")),
         gpus=len(list(Path("/dev/dri").glob("renderD*"))),
         hardware_test_files=_hardware_test_files(),
+        entry_points={name: _is_registered(*where) for name, where in ENTRY_POINTS.items()},
         memory_bytes=_memory_bytes(),
         cores=_cores(),
     )
@@ -73,6 +82,11 @@ def _installed_versions(names: Iterable[str]) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _is_registered(group: str, module: str) -> bool:
+    entries = metadata.entry_points(group=group, name="faultlab")
+    return any(entry.value.startswith(module) for entry in entries)
 
 
 def _device_access(device: Path) -> DeviceAccess:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -256,9 +257,12 @@ class TestBed:
         )
 
     def _waiting_limits(self) -> dict[str, float]:
-        """The transfer time-out that the connector was given, under its usual name."""
+        """The transfer time-out that the connector was given, under its usual name; what is no
+        number the connector will refuse."""
         given = self.scenario.extra_config.get("transfer_timeout")
-        return {} if given is None else {"transfer_timeout_s": float(given)}
+        with suppress(TypeError, ValueError):
+            return {} if given is None else {"transfer_timeout_s": float(given)}
+        return {}
 
     def _requested_tokens(self, request_id: str) -> int:
         """As many as its client asked for, or up to the first of its stop tokens."""

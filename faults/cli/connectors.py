@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from faults.cli.outcome import JsonFlag, Outcome
-from faults.cli.tables import print_table
+from faults.connector_settings import settings_of
 from sim.engine.connectors import CONNECTORS
 
 _ANY = "any other: --connector package.module:Class, with settings by --extra-config JSON"
@@ -17,6 +20,8 @@ _ANY = "any other: --connector package.module:Class, with settings by --extra-co
 
 def command(json: JsonFlag = False) -> Outcome:
     """List the connectors known by name; any other is given as package.module:Class.
+
+    Settings are keys of kv_connector_extra_config. Ports and addresses are set by faultlab.
 
     \b
     Examples:
@@ -30,6 +35,7 @@ def command(json: JsonFlag = False) -> Outcome:
             "summary": kind.summary,
             "class": f"{kind.module}:{kind.class_name}",
             "extra_config": dict(kind.extra_config),
+            "settings": [asdict(key) for key in settings_of(kind.name)],
         }
         for kind in CONNECTORS.values()
     ]
@@ -37,12 +43,31 @@ def command(json: JsonFlag = False) -> Outcome:
 
 
 def _render(connectors: list[dict[str, Any]], console: Console) -> None:
-    table = Table(title="connectors")
-    table.add_column("connector", no_wrap=True)
-    for heading in ("what", "class", "settings given to it"):
-        table.add_column(heading, overflow="fold")
     for kind in connectors:
-        settings = "\n".join(f"{key} = {value}" for key, value in kind["extra_config"].items())
-        table.add_row(kind["name"], kind["summary"], kind["class"], settings)
-    print_table(console, table)
-    console.print(_ANY, style="dim")
+        console.print(Text.assemble((kind["name"], "bold"), f": {kind['summary']}"))
+        console.print(Padding(Text(kind["class"], "dim", overflow="fold"), (0, 0, 0, 2)))
+        if kind["settings"]:
+            console.print(Padding(_settings(kind), (0, 0, 0, 2)))
+        console.print()
+    console.print(_ANY, style="dim", highlight=False)
+
+
+def _settings(kind: dict[str, Any]) -> Table:
+    """Keys with defaults and units; three narrow columns, so that 80 characters are enough."""
+    table = Table("key", "default", "unit", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in table.columns:
+        column.overflow = "fold"
+    for setting in kind["settings"]:
+        name, default = setting["name"], setting["default"]
+        given = kind["extra_config"].get(name, default)
+        note = setting["note"] if given == default else f"given here, not {_shown(default)}"
+        table.add_row(name, _shown(given), setting["unit"], note)
+    return table
+
+
+def _shown(value: Any) -> str:
+    if value is None or value == "":
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_common
 
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.connector_settings import settings_of
 from faults.fault import EVENTS
 from sim.engine.connectors import CONNECTORS
 from sim.lifecycle import PHASES
@@ -41,6 +44,34 @@ def test_lists_tell_parameters_and_defaults(capsys: pytest.CaptureFixture[str]) 
     dispatch.run(["models", "--json"])
     models = {m["name"]: m for m in json.loads(capsys.readouterr().out)["models"]}
     assert models["llama"]["geometries"]["real"]["bytes_per_token"] == 131_072
+
+
+def test_the_settings_of_moriio_are_those_that_it_reads() -> None:
+    """Its keys, and the defaults of its time-outs, from the installed sources."""
+    folder = Path(moriio_common.__file__).parent
+    text = "".join(path.read_text() for path in sorted(folder.glob("*.py")))
+    keys = {key.name: key for key in settings_of("moriio")}
+    read = set(re.findall(r"extra_config(?:\.get\(\s*|\[\s*)\"(\w+)\"", text))
+    assert read == set(keys)
+    for name in ("transfer_timeout", "defer_timeout", "recv_abort_timeout"):
+        default = getattr(moriio_common.MoRIIOConstants, f"DEFAULT_{name.upper()}")
+        assert keys[name].default == default
+
+
+def test_connectors_are_shown_with_keys_defaults_and_units(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One setting a line, on an ordinary screen too."""
+    monkeypatch.setenv("COLUMNS", "80")
+    dispatch.run(["connectors"])
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    for line in (
+        ["renewal_timeout", "600", "s"],
+        ["verify_reads", "off"],
+        ["recv_abort_timeout", "120", "s"],
+        ["read_mode", "true", "given", "here,", "not", "false"],
+    ):
+        assert line in lines
 
 
 @pytest.mark.parametrize("command", ["models", "connectors", "oracles", "faults", "doctor"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import vllm
 from faults.cli import doctor
 from faults.cli.dispatch import run
 from faults.environment import INSTALL_LINES, Check, Status, examine
-from faults.machine import Machine, probe, read_pins
+from faults.machine import ENTRY_POINTS, Machine, probe, read_pins
 
 LAPTOP = Machine(
     python=(3, 11, 7),
@@ -29,6 +30,7 @@ LAPTOP = Machine(
     kfd="absent",
     gpus=0,
     hardware_test_files=1,
+    entry_points={"faultlab command": True, "pytest plugin": True},
     memory_bytes=16 << 30,
     cores=8,
 )
@@ -51,6 +53,28 @@ def check(machine: Machine, name: str) -> Check:
     """Return the check of that name on ``machine``."""
     (found,) = [check for check in examine(machine).checks if check.name == name]
     return found
+
+
+def test_an_environment_from_before_the_pytest_plugin_is_noticed() -> None:
+    """Scenario files would silently be no tests there; installing again mends it."""
+    stale = replace(LAPTOP, entry_points={"faultlab command": True, "pytest plugin": False})
+    found = check(stale, "entry points")
+    assert found.status is Status.WARNING
+    assert found.found == "not registered: pytest plugin"
+    assert found.remedy == INSTALL_LINES[3]
+    assert check(LAPTOP, "entry points").status is Status.OK
+    assert set(ENTRY_POINTS) == set(probe().entry_points)
+
+
+def test_the_entry_points_that_are_looked_for_are_those_of_the_project() -> None:
+    """By group and by where they lead."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    declared = {
+        "console_scripts": project["scripts"]["faultlab"],
+        "pytest11": project["entry-points"]["pytest11"]["faultlab"],
+    }
+    for group, module in ENTRY_POINTS.values():
+        assert declared[group].startswith(module)
 
 
 def test_a_complete_laptop_runs_the_simulator_but_no_hardware_test() -> None:
