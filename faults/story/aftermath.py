@@ -9,17 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import msgspec
-
 from faults.story.moment import Moment
-from faults.story.names import requests_named
+from faults.story.names import requests_named, said
 from sim.kernel.log import Record
 from sim.request_ids import leg_kind, logical_id
 
 _GROUPS_SHOWN = 3
 _REQUESTS_SHOWN = 3
 _LONGEST = 200
-_FLIGHT_RECORD = "flight-record"  # an appendix to what was logged before
 _WELL = ("length", "stop")
 
 
@@ -34,6 +31,10 @@ class _Effect:
     is_logged: bool = False
     load_failed: bool = False
     recomputes: bool = False
+
+    def alike(self) -> tuple[str, ...]:
+        """What is told, but for the request's own name in log lines."""
+        return tuple(text.replace(self.request, "") for text in self.told)
 
     def tell(self, record: Record, text: str) -> None:
         self.told.setdefault(text, record.time_ns)
@@ -57,7 +58,7 @@ class _Fault:
             yield Moment(group[0].time_ns, f"reaches {_who(group)} ({phases})", 0)
 
     def _followed(self) -> Iterator[Moment]:
-        groups = _grouped(self.effects.values(), lambda effect: tuple(effect.told))
+        groups = _grouped(self.effects.values(), _Effect.alike)
         for group in groups[:_GROUPS_SHOWN]:
             for text, time_ns in group[0].told.items():
                 yield Moment(time_ns, f"{_who(group)}: {text}", 0)
@@ -134,10 +135,10 @@ def _said(record: Record, known: set[str]) -> Iterator[tuple[str, str]]:
     fields = record.fields
     match record.kind:
         case "log" if fields["level"] in ("WARNING", "ERROR", "CRITICAL"):
-            if text := _cause(str(fields["message"])):
+            if text := said(str(fields["message"])):
                 node = record.actor.partition("/")[0]
                 for request in requests_named(str(fields["message"]), known):
-                    yield request, f"{node} logs: {text}"
+                    yield request, f"{node} logs: {text[:_LONGEST]}"
         case "receiving-finished" if fields["failed"]:
             yield logical_id(fields["request"]), f"{fields['node']} reports the load as failed"
         case "forward-began":
@@ -151,17 +152,3 @@ def _said(record: Record, known: set[str]) -> Iterator[tuple[str, str]]:
         case "request-ended":
             how = "ends well" if fields["outcome"] in _WELL else "ends"
             yield fields["request"], f"{how}, with {fields['outcome']!r}"
-
-
-def _cause(message: str) -> str | None:
-    """A log line as it is, or what a structured one says; None for mere appendices."""
-    try:
-        event = msgspec.json.decode(message)
-    except msgspec.DecodeError:
-        return message[:_LONGEST]
-    if not isinstance(event, dict) or "event" not in event:
-        return message[:_LONGEST]
-    if event["event"] == _FLIGHT_RECORD:
-        return None
-    reason = f": {event['reason']}" if event.get("reason") else ""
-    return f"{event['event']}{reason}"[:_LONGEST]

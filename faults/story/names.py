@@ -1,14 +1,17 @@
-"""Which requests a log line names."""
+"""What a log line says, and which requests it names."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Container
 
+import msgspec
+
 from sim.request_ids import logical_id
 
 _WORD = re.compile(r"[\w.-]+")
 _ADDRESSES = re.compile(r"\S*_[0-9a-f]{32}-")  # in front of a leg, where both are sent at once
+_FLIGHT_RECORD = "flight-record"  # an appendix to what was logged before
 _TRANSFER = re.compile(r"tx-(.+)-\d+")
 
 
@@ -22,3 +25,16 @@ def requests_named(message: str, known: Container[str]) -> list[str]:
         if request in known:
             found[request] = None
     return list(found)
+
+
+def said(message: str) -> str | None:
+    """A log line as it is, or what a structured one says; None for mere appendices."""
+    try:
+        event = msgspec.json.decode(message)
+    except msgspec.DecodeError:
+        return message
+    if not isinstance(event, dict) or "event" not in event:
+        return message
+    if event["event"] == _FLIGHT_RECORD:
+        return None
+    return f"{event['event']}: {event['reason']}" if event.get("reason") else str(event["event"])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.request_ids import logical_id
+from sim.scenario.workloads import EPILOGUE
+from sim.units import seconds_to_ns
 
-_TOLD_FIRST = ("wrong-bytes", "use-after-free")
+_TOLD_FIRST = ("wrong-bytes", "use-after-free", "liveness", "release-once", "leak")
+_ABOUT_BYTES = ("wrong-bytes", "use-after-free")
 _MAX_REQUESTS = 2
 Names = dict[Any, None]  # in order, each once
 
@@ -52,17 +55,41 @@ class Subject:
 def subject_of(violations: Sequence[Violation], records: Sequence[Record]) -> Subject:
     """The violation that says most, and what others say about the same requests.
 
-    The death of an engine is also about the requests that it served just then.
+    What is wrong with an engine is also about the requests that it served just then. If faults
+    reached other requests only, the first of those belongs to the story.
     """
-    by_oracle = {v.oracle: v for v in reversed(violations)}
-    told = next((by_oracle[name] for name in _TOLD_FIRST if name in by_oracle), violations[0])
+    told = min(violations, key=_says_little)  # the first of those that say most
     subject = Subject(told, dict.fromkeys(_requests_of(told)))
-    if told.evidence.get("kind") == "engine-died":
-        _add(subject.requests, _under_way(records, told.node)[-_MAX_REQUESTS:])
+    if told.node is not None and not subject.requests:
+        until_ns = seconds_to_ns(told.time_s)
+        _add(subject.requests, _under_way(records, told.node, until_ns)[-_MAX_REQUESTS:])
+    if told.oracle not in _ABOUT_BYTES and not _struck(records, subject.requests):
+        _add(subject.requests, _struck(records)[:1])
     for violation in violations:
         if violation is told or subject.is_about(violation.request_id):
             subject.add(violation)
     return subject
+
+
+def _says_little(violation: Violation) -> tuple[bool, int]:
+    """The epilogue's request mostly suffers from what went wrong with another before."""
+    rank = {name: number for number, name in enumerate(_TOLD_FIRST)}
+    of_epilogue = all(request.startswith(EPILOGUE) for request in _requests_of(violation))
+    is_late = bool(_requests_of(violation)) and of_epilogue
+    return is_late, rank.get(violation.oracle, len(rank))
+
+
+def _struck(records: Sequence[Record], among: Container[str] | None = None) -> list[str]:
+    """The requests that faults reached, those ``among`` some only, in order.
+
+    A transfer may reach into blocks of a common prefix; it is for who came last.
+    """
+    reached: list[str] = []
+    for record in records:
+        if record.kind == "fault-hit":
+            requests = list(record.fields["requests"])
+            reached += reversed(requests) if "item" in record.fields else requests
+    return [request for request in reached if among is None or request in among]
 
 
 def _requests_of(violation: Violation) -> list[str]:
@@ -71,12 +98,13 @@ def _requests_of(violation: Violation) -> list[str]:
     return list(dict.fromkeys(logical_id(leg) for leg in legs or ()))[:_MAX_REQUESTS]
 
 
-def _under_way(records: Sequence[Record], node: str | None) -> list[str]:
-    """The requests with legs on ``node`` when it died, the latest last."""
+def _under_way(records: Sequence[Record], node: str, until_ns: int) -> list[str]:
+    """The requests with legs on ``node`` when it died, or by then, the latest last."""
     legs: Names = {}
     for record in records:
         fields = record.fields
-        if record.kind == "engine-died" and fields["node"] == node:
+        is_death = record.kind == "engine-died" and fields["node"] == node
+        if is_death or record.time_ns > until_ns > 0:
             break
         if record.kind == "leg-sent" and fields["node"] == node:
             legs[fields["leg"]] = None

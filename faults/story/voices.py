@@ -7,6 +7,7 @@ from typing import Any
 
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
+from faults.story.names import requests_named, said
 from faults.story.subject import Subject
 from sim.kernel.log import Record
 from sim.request_ids import leg_of
@@ -29,6 +30,9 @@ class Voices(Chapter):
         self._heard: dict[str, Moment] = {}
         self._open: dict[str, dict[str, None]] = {}
         self._armed: dict[int, Moment] = {}
+        self._elsewhere: dict[int, None] = {}  # faults that have reached other requests only
+        self._known: dict[str, None] = {}
+        self._posts: dict[int, str] = {}
         self._is_quiet = False
         self.kinds = {
             "log": self._log,
@@ -42,6 +46,7 @@ class Voices(Chapter):
             "fault-missed": self._fault_missed,
             "fault-healed": self._fault_healed,
             "message-delivered": self._message,
+            "posted": self._posted,
             "queue-pair-error": self._queue_pair,
             "leg-sent": self._leg_sent,
             "leg-finished": self._leg_finished,
@@ -52,7 +57,8 @@ class Voices(Chapter):
 
     def moments(self) -> list[Moment]:
         heard = self._last_heard() if self._asks_who_was_heard() else []
-        return [*self._moments, *self._armed.values(), *self._logs[-_LOGS_SHOWN:], *heard]
+        armed = [moment for fault, moment in self._armed.items() if fault not in self._elsewhere]
+        return [*self._moments, *armed, *self._logs[-_LOGS_SHOWN:], *heard]
 
     def _last_heard(self) -> list[Moment]:
         if self._heard:
@@ -74,10 +80,13 @@ class Voices(Chapter):
         )
 
     def _log(self, record: Record) -> None:
-        node = record.actor.partition("/")[0]
-        if self._concerns(node) and not self.subject.found:
-            text = f"{node} logs: {str(record.fields['message'])[:_LONGEST]}"
-            self._logs.append(Moment(record.time_ns, text, 3))
+        """Of the story's engines, unless other requests are named and none of the story's."""
+        node, message = record.actor.partition("/")[0], str(record.fields["message"])
+        if not self._concerns(node) or self.subject.found:
+            return
+        named = requests_named(message, self._known)
+        if (not named or any(map(self.subject.is_about, named))) and (text := said(message)):
+            self._logs.append(Moment(record.time_ns, f"{node} logs: {text[:_LONGEST]}", 3))
 
     def _task_failed(self, record: Record) -> None:
         fields = record.fields
@@ -103,15 +112,20 @@ class Voices(Chapter):
         if verb != "crashed" and self._concerns(process.partition("/")[0]):
             self.add(record, f"the process {process} is {verb}", 4)
 
+    def _posted(self, record: Record) -> None:
+        if "queue_pair" in record.fields:  # copies between GPUs have none
+            self._posts[record.fields["queue_pair"]] = record.actor.partition("/")[0]
+
     def _queue_pair(self, record: Record) -> None:
-        node = record.actor.partition("/")[0]
-        if node == "hw" or self._concerns(node):
+        node = self._posts.get(record.fields["queue_pair"])
+        if node is not None and self._concerns(node):
             text = f"queue pair {record.fields['queue_pair']} goes into state ERROR"
             self.add(record, text, 2)
 
     # ------------------------------------------------------- messages and waits
 
     def _arrived(self, record: Record) -> None:
+        self._known[record.fields["request"]] = None
         self._is_quiet |= str(record.fields["request"]).startswith(EPILOGUE)
 
     def _leg_sent(self, record: Record) -> None:
@@ -146,14 +160,20 @@ class Voices(Chapter):
         self._armed[record.fields["fault"]] = Moment(record.time_ns, text, 4)
 
     def _fault_hit(self, record: Record) -> None:
-        """The first hit of each strike."""
-        armed = self._armed.get(record.fields["fault"])
+        """The first hit of each strike that reaches the story's requests, or nobody's."""
+        number, reached = record.fields["fault"], record.fields["requests"]
+        armed = self._armed.get(number)
         if armed is None:
             return
+        mine = [request for request in reached if self.subject.is_about(request)]
+        if reached and not mine:
+            self._elsewhere[number] = None
+            return
+        self._elsewhere.pop(number, None)
         if armed.time_ns == record.time_ns:
-            del self._armed[record.fields["fault"]]
+            del self._armed[number]
         self._settle_fault(record)
-        self.add(record, _of_fault(record, "has struck", record.fields["requests"]), 4)
+        self.add(record, _of_fault(record, "has struck", mine), 4)
 
     def _fault_missed(self, record: Record) -> None:
         self._armed.pop(record.fields["fault"], None)
@@ -161,8 +181,9 @@ class Voices(Chapter):
         self.add(record, f"{_of_fault(record, 'could not strike')}: {reason}", 4)
 
     def _fault_healed(self, record: Record) -> None:
-        self._settle_fault(record)
-        self.add(record, _of_fault(record, "has been healed"), 4)
+        if record.fields["fault"] not in self._elsewhere:
+            self._settle_fault(record)
+            self.add(record, _of_fault(record, "has been healed"), 4)
 
     def _settle_fault(self, record: Record) -> None:
         """What is known of the strike under way will not change any more."""

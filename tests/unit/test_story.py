@@ -233,6 +233,51 @@ def test_a_second_release_is_told_with_the_first() -> None:
     ]
 
 
+def test_what_is_said_of_other_requests_is_left_out() -> None:
+    """Logs that name others only, and queue pairs on which others posted."""
+    log = Log()
+    for request in ("r0", "r5"):
+        log.add("router", "request-arrived", request=request, prompt_tokens=1, max_tokens=1)
+    log.held("p0", "r0-p0", [4, 5])
+    for message in ("r5-d0 is late", "r0-d0 is late, and r5-d0", "a word about nobody"):
+        log.add("d0/core/main", "log", level="ERROR", module="m", message=message)
+    log.add("d1/core/main", "posted", initiator="e", target="p", uid=1, queue_pair=8)
+    log.read(7).add("hw", "queue-pair-error", queue_pair=8, engine="e")
+    log.violation("use-after-free", "d0", "r0-d0")
+    told = texts(log, STALE)
+    assert [text for text in told if "logs" in text] == [
+        "d0 logs: r0-d0 is late, and r5-d0",
+        "d0 logs: a word about nobody",
+    ]
+    assert not any("queue pair" in text or text.startswith("r5") for text in told)
+
+
+def test_a_story_begins_with_the_request_that_a_fault_struck() -> None:
+    """The epilogue's request suffers from it; and of several violations its own comes first."""
+    after = Violation("liveness", 9.0, None, "epilogue", "...", {"kind": "epilogue"})
+    log = Log().sent("r0-d0", "d0").sent("r1-d0", "d0")
+    log.add("nemesis", "fault-struck", fault=0, fault_kind="f", request="r1")
+    log.add("nemesis", "fault-hit", fault=0, fault_kind="f", requests={"r1": []})
+    log.sent("epilogue-d0", "d0").violation("liveness", None, "epilogue")
+    assert texts(log, after) == [
+        "the router sends r1-d0 to d0",
+        "fault f is armed, for r1",
+        "fault f has struck, for r1",
+        "the router sends epilogue-d0 to d0",
+        "liveness is reported for epilogue",
+    ]
+    hangs = Violation("liveness", 9.0, None, "r0", "...", {"kind": "not-ended"})
+    assert "the router sends r0-d0 to d0" in texts(log, after, hangs)
+
+
+def test_an_engine_that_stood_still_is_about_what_it_served_then() -> None:
+    """Not about what came later."""
+    slow = Violation("bounded-waiting", 0.002, "d0", None, "...", {"kind": "long-step"})
+    log = Log().sent("r0-d0", "d0").sent("r9-d0", "d1").held("d0", "r0-d0", [7, 7])
+    log.sent("r1-d0", "d0")
+    assert texts(log, slow) == ["the router sends r0-d0 to d0", "d0 gives block 7 to r0-d0"]
+
+
 def test_who_wrote_over_a_transfer_is_part_of_the_story() -> None:
     """At its time; the last of them when there are many."""
     writes = [[n * MS, 8, f"drafts of r{n}-d0 on d0"] for n in (5, 6, 7)]
@@ -259,16 +304,19 @@ def test_a_fault_is_armed_strikes_or_cannot() -> None:
     nemesis("hit", 0, requests={"r0": []})
     nemesis("hit", 0, requests={"r1": []})
     nemesis("struck", 1, request=None)
-    nemesis("hit", 1, requests={"r2": []}).at_the_same_time()
+    nemesis("hit", 1, requests={"r0": [], "r2": []}).at_the_same_time()
     nemesis("struck", 2, request="r6")
     nemesis("missed", 2, reason="no queue pair").at_the_same_time()
     nemesis("struck", 3, request=None)
     nemesis("healed", 3)
+    nemesis("struck", 4, request=None)
+    nemesis("hit", 4, requests={"r9": []})
+    nemesis("healed", 4)
     log.add("d0/core/main", "engine-died", node="d0", reason="x", injected=False)
     assert [text for text in texts(log, died) if text.startswith("fault")] == [
         "fault f0 is armed, for r0",
         "fault f0 has struck, for r0",
-        "fault f1 has struck, for r2",
+        "fault f1 has struck, for r0",
         "fault f2 could not strike: no queue pair",
         "fault f3 is armed",
         "fault f3 has been healed",
