@@ -37,6 +37,7 @@ COMMANDS = (
     Command("mutants", "faults.cli.mutants", "Run deliberate defects of the connector."),
     Command("shrink", "faults.cli.shrink", "Find the smallest scenario that still fails."),
     Command("replay", "faults.cli.replay", "Run a recorded run again and compare."),
+    Command("trace", "faults.cli.trace", "Write a recorded run as a trace for Perfetto."),
     Command("init", "faults.cli.init", "Write a scenario with comments to start from."),
     Command("schema", "faults.cli.schema", "Print the JSON Schema of scenario files."),
     Command("models", "faults.cli.models", "List the models, with what their caches look like."),
