@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sim", "connector", "faults", "hw_tests")
-_FOLDERS = (*PACKAGES, "tests", "docs", "bench", "scripts", "requirements", ".ci")
+_FOLDERS = (*PACKAGES, "stubs", "tests", "docs", "bench", "scripts", "requirements", ".ci")
 _GENERATED = {"__pycache__", ".hypothesis"}
 
 

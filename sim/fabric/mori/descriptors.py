@@ -81,7 +81,7 @@ class EngineDesc:
         return msgspec.msgpack.encode(self._values)
 
     @staticmethod
-    def unpack(packed: bytes) -> EngineDesc:
+    def unpack(packed: bytes, /) -> EngineDesc:
         """The reverse; RuntimeError for anything else."""
         return EngineDesc.make(*_unpack(packed, len(EngineDesc._FIELDS)))
 
@@ -206,7 +206,7 @@ class MemoryDesc:
         )
 
     @staticmethod
-    def unpack(packed: bytes) -> MemoryDesc:
+    def unpack(packed: bytes, /) -> MemoryDesc:
         """The reverse; RuntimeError for anything else."""
         key, memory_id, device_id, bus, data, size, loc, handle, _numa, offset, *_rest = _unpack(
             packed, 15

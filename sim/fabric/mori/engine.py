@@ -87,15 +87,15 @@ class IOEngine:
     def _backend(self) -> RdmaBackend | None:
         return self._backends.rdma
 
-    def register_remote_engine(self, desc: EngineDesc) -> None:
+    def register_remote_engine(self, engine_desc: EngineDesc) -> None:
         """Make a peer known to the backends there are; no network involved."""
         self._kernel.checkpoint()
-        self._backends.register_remote_engine(desc)
+        self._backends.register_remote_engine(engine_desc)
 
-    def deregister_remote_engine(self, desc: EngineDesc) -> None:
+    def deregister_remote_engine(self, engine_desc: EngineDesc) -> None:
         """Forget a peer's descriptor; its queue pairs and memory keys stay."""
         self._kernel.checkpoint()
-        self._backends.deregister_remote_engine(desc)
+        self._backends.deregister_remote_engine(engine_desc)
 
     # ---------------------------------------------------------------- memory
 
@@ -139,12 +139,12 @@ class IOEngine:
             backend.register_memory(desc, keep_alive)
         return desc
 
-    def deregister_memory(self, desc: MemoryDesc) -> None:
+    def deregister_memory(self, mem_desc: MemoryDesc) -> None:
         """Takes effect at once, whatever is in flight."""
         self._kernel.checkpoint()
         for backend in self._backends:
-            backend.deregister_memory(desc)
-        stale = [key for key in self._cached if key[0] == desc.id]
+            backend.deregister_memory(mem_desc)
+        stale = [key for key in self._cached if key[0] == mem_desc.id]
         for key in stale:
             del self._cached[key]
 
@@ -274,11 +274,13 @@ class IOEngine:
 
     # -------------------------------------------------------------- outcomes
 
-    def pop_inbound_transfer_status(self, remote_key: str, uid: int) -> TransferStatus | None:
+    def pop_inbound_transfer_status(
+        self, remote_key: str, transfer_uid: int
+    ) -> TransferStatus | None:
         """SUCCESS once all notifications of a peer's transfer have arrived, however often."""
         self._kernel.checkpoint()
         backend = self._backend
-        if backend is None or not backend.inbound.is_complete(remote_key, uid):
+        if backend is None or not backend.inbound.is_complete(remote_key, transfer_uid):
             return None
         status = self._status()
         status.SetCode(StatusCode.SUCCESS)

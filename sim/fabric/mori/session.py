@@ -36,11 +36,11 @@ class IOEngineSession:
         self._kernel.checkpoint()
         return self._poster.alive()
 
-    def read(self, local_off: int, remote_off: int, size: int, uid: int) -> TransferStatus:
+    def read(self, local_off: int, remote_off: int, size: int, uid: int, /) -> TransferStatus:
         """Fill local memory from remote memory."""
         return self._single(Operation.READ, local_off, remote_off, size, uid)
 
-    def write(self, local_off: int, remote_off: int, size: int, uid: int) -> TransferStatus:
+    def write(self, local_off: int, remote_off: int, size: int, uid: int, /) -> TransferStatus:
         """Fill remote memory from local memory."""
         return self._single(Operation.WRITE, local_off, remote_off, size, uid)
 
@@ -50,6 +50,7 @@ class IOEngineSession:
         remote_offs: Sequence[int],
         sizes: Sequence[int],
         uid: int,
+        /,
     ) -> TransferStatus:
         """Many reads as one transfer with one status."""
         return self._batch(Operation.READ, local_offs, remote_offs, sizes, uid)
@@ -60,6 +61,7 @@ class IOEngineSession:
         remote_offs: Sequence[int],
         sizes: Sequence[int],
         uid: int,
+        /,
     ) -> TransferStatus:
         """Many writes as one transfer with one status."""
         return self._batch(Operation.WRITE, local_offs, remote_offs, sizes, uid)

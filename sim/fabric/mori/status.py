@@ -54,20 +54,20 @@ class TransferStatus:
         self._kernel.checkpoint()
         return self._message
 
-    def Update(self, code: StatusCode, message: str) -> None:
+    def Update(self, code: StatusCode, message: str, /) -> None:
         """Set both, unless the transfer has failed already."""
         if int(self._code) <= _FIRST_ERROR:
             self._message = message
             self.SetCode(code)
 
-    def SetCode(self, code: StatusCode) -> None:
+    def SetCode(self, code: StatusCode, /) -> None:
         """Set the code, whatever it was."""
         self._code = code
         if code != StatusCode.IN_PROGRESS and self._changed is not None:
             changed, self._changed = self._changed, None
             changed.succeed()
 
-    def SetMessage(self, message: str) -> None:
+    def SetMessage(self, message: str, /) -> None:
         """Set the message, whatever it was."""
         self._message = message
 
@@ -117,9 +117,9 @@ class TransferStatus:
         """Whether the transfer ended with an error; some bytes may still land."""
         return int(self.Code()) > _FIRST_ERROR
 
-    def Wait(self) -> StatusCode:
+    def Wait(self) -> None:
         """Park while the transfer is under way; a status still INIT returns at once."""
-        return self.WaitFor(-1)
+        self.WaitFor(-1)
 
     def WaitFor(self, timeout_ms: int = -1) -> StatusCode:
         """Like ``Wait``, at most ``timeout_ms``; 0 only looks, negative has no limit."""

@@ -1,0 +1,2 @@
+from mori import cpp as cpp
+from mori import io as io
