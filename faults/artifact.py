@@ -17,6 +17,7 @@ import msgspec
 
 from sim.errors import UsageError
 from sim.identity import versions
+from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario, dumps, load
@@ -174,6 +175,14 @@ def read_events(directory: Path, artifact: Artifact) -> list[dict[str, Any]]:
         return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
     except OSError as error:
         raise UsageError(f"{EVENTS_FILE} cannot be read: {error.strerror}") from error
+
+
+def read_records(directory: Path, artifact: Artifact) -> list[Record]:
+    """The recorded events as the run itself had them; UsageError as ``read_events``."""
+    return [
+        Record(event.pop("t_ns"), event.pop("actor"), event.pop("kind"), event)
+        for event in read_events(directory, artifact)
+    ]
 
 
 def _digest(path: Path) -> str:

@@ -91,11 +91,12 @@ def first_divergence(recorded: Sequence[dict[str, Any]], records: Sequence[Recor
     now = (msgspec.to_builtins(record.as_dict()) for record in records)
     for number, (then, here) in enumerate(zip_longest(recorded, now, fillvalue=_GONE), start=1):
         if then != here:
-            return f"event {number}: recorded {_shown(then)}; here {_shown(here)}"
+            return f"event {number}: recorded {in_words(then)}; here {in_words(here)}"
     return "all records are equal; what differs is the order in which tasks ran"
 
 
-def _shown(event: dict[str, Any]) -> str:
+def in_words(event: dict[str, Any]) -> str:
+    """A record as ``events.jsonl`` has it, in one line."""
     details = {k: v for k, v in event.items() if k not in ("t_ns", "actor", "kind")}
     when = f" at {event['t_ns'] / 1e9:.9f} s in {event['actor']}" if "t_ns" in event else ""
     text = f"{event['kind']}{when}"

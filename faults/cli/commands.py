@@ -37,6 +37,8 @@ COMMANDS = (
     Command("mutants", "faults.cli.mutants", "Run deliberate defects of the connector."),
     Command("shrink", "faults.cli.shrink", "Find the smallest scenario that still fails."),
     Command("replay", "faults.cli.replay", "Run a recorded run again and compare."),
+    Command("diff", "faults.cli.diff", "Show where two recorded runs part, and how each went on."),
+    Command("issue", "faults.cli.issue", "Write a recorded failure for somebody's tracker."),
     Command("trace", "faults.cli.trace", "Write a recorded run as a trace for Perfetto."),
     Command("init", "faults.cli.init", "Write a scenario with comments to start from."),
     Command("schema", "faults.cli.schema", "Print the JSON Schema of scenario files."),

@@ -226,16 +226,17 @@ def _render_aftermaths(console: Console, kinds: Sequence[str], result: RunResult
     for kind, moments in zip(kinds, aftermaths(len(kinds), result.log.records), strict=True):
         if moments:
             console.print(f"\n[bold]what {kind} did[/]")
-            _render_moments(console, moments)
+            render_moments(console, moments)
 
 
 def _render_story(console: Console, moments: Sequence[Moment]) -> None:
     if moments:
         console.print("\n[bold]how it came about[/]")
-        _render_moments(console, moments)
+        render_moments(console, moments)
 
 
-def _render_moments(console: Console, moments: Sequence[Moment]) -> None:
+def render_moments(console: Console, moments: Sequence[Moment]) -> None:
+    """A line each, with its time."""
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
     table.add_column(overflow="fold")

@@ -1,0 +1,100 @@
+"""``faultlab diff``: two recorded runs side by side."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from faults import differences
+from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.run_summary import print_plain, render_moments
+from faults.differences import Side
+from sim.units import ns_to_seconds
+
+_ENDS_SHOWN = 8
+
+
+def command(
+    a: Annotated[Path, typer.Argument(metavar="A", help="The directory of a run.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The directory of another.")],
+    json: JsonFlag = False,
+) -> Outcome:
+    """Show where two recorded runs part: with other seeds, connectors, options or versions.
+
+    Runs are recorded with faultlab run --out DIR. Of different connectors only what engines,
+    router and faults did is compared. Where a run broke no rule, its story is about the requests
+    of the other's.
+
+    \b
+    Examples:
+      faultlab diff runs/moriio runs/hybrid
+      faultlab diff runs/seed-1 runs/seed-2 --json
+
+    Exit code 0: compared, whether they differ or not; 2: no run there, or it was edited.
+    """
+    sides = Side.read(a), Side.read(b)
+    document = _document(*sides)
+    return Outcome(document, partial(_render, sides=sides, document=document))
+
+
+def _document(a: Side, b: Side) -> dict[str, Any]:
+    stories = differences.stories(a, b)
+    return {
+        "same": a.artifact.event_hash == b.artifact.event_hash,
+        "given": differences.given(a, b),
+        "parting": msgspec.to_builtins(differences.parting(a, b)),
+        "ends": {name: list(pair) for name, pair in differences.ends(a, b).items()},
+        **{
+            name: {
+                "directory": str(side.directory),
+                "verdict": side.artifact.verdict,
+                "signature": side.artifact.signature,
+                "event_hash": side.artifact.event_hash,
+                "story": [
+                    {"time_s": ns_to_seconds(moment.time_ns), "text": moment.text}
+                    for moment in story
+                ],
+            }
+            for name, side, story in zip("ab", (a, b), stories, strict=True)
+        },
+    }
+
+
+def _render(console: Console, sides: tuple[Side, Side], document: dict[str, Any]) -> None:
+    for name, side in zip("AB", sides, strict=True):
+        found = ", ".join(side.artifact.signature) or side.artifact.verdict
+        print_plain(console, f"{name}  {side.directory}: {found}, {side.artifact.event_hash}")
+    if document["same"]:
+        print_plain(console, "\nthe same history, to the order of tasks")
+        return
+    _list(console, "given", document["given"])
+    parting = document["parting"]
+    _list(console, "first difference", _parting(parting))
+    ended = [f"{name}: {one} and {other}" for name, (one, other) in document["ends"].items()]
+    more = [f"and {len(ended) - _ENDS_SHOWN} more"] if len(ended) > _ENDS_SHOWN else []
+    _list(console, "how requests ended", [*ended[:_ENDS_SHOWN], *more])
+    for name, story in zip("AB", differences.stories(*sides), strict=True):
+        if story:
+            console.print(f"\n[bold]how it came about in {name}[/]")
+            render_moments(console, story)
+
+
+def _parting(parting: dict[str, Any] | None) -> list[str]:
+    if parting is None:
+        return ["none in what is compared; the order of tasks differs, or what connectors did"]
+    before = [f"after {parting['before']}"] if parting["before"] else []
+    return [*before, f"A: {parting['a']}", f"B: {parting['b']}"]
+
+
+def _list(console: Console, title: str, lines: list[str]) -> None:
+    if lines:
+        console.print(f"\n[bold]{title}[/]")
+        for line in lines:
+            console.print(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))

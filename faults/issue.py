@@ -1,0 +1,135 @@
+"""A recorded failure for somebody else's tracker: a text, and one file that shows it by itself.
+
+Neither holds a host's name, an address, a path or a prompt. Prompts are numbers here, but those of
+a trace tell which requests had what in common with others elsewhere; they are counted anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from faults.artifact import Artifact
+from faults.campaign.shrink import with_inline_requests
+from faults.grouping import group
+from faults.story import tell
+from sim.kernel.log import Record
+from sim.scenario import InlineWorkload, Scenario, dumps
+from sim.units import ns_to_seconds
+from sim.workload import Segment
+
+REPRODUCER = "reproducer.yaml"
+_SHOWN_PER_RULE = 3
+
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}\b")
+_PATH = re.compile(r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/([\w.@+-]+)")
+_ROOTED = re.compile(r"(?<![\w.:/])/[\w.@+-]+")
+
+
+@dataclass(frozen=True)
+class Issue:
+    """The text, and the scenario that shows the failure."""
+
+    scenario: Scenario
+    text: str
+
+    @property
+    def reproducer(self) -> str:
+        """The scenario as the content of a file."""
+        return dumps(self.scenario)
+
+
+def plain(text: str) -> str:
+    """``text`` without addresses, and of paths the last part only."""
+    return _ROOTED.sub("<path>", _PATH.sub(r"\1", _ADDRESS.sub("<address>", text)))
+
+
+def self_contained(scenario: Scenario) -> Scenario:
+    """``scenario`` with its requests written out, and without anything of where it came from.
+
+    Equal content stays equal, whatever it is called. An overlay cannot come along.
+    """
+    scenario = with_inline_requests(scenario)
+    assert isinstance(scenario.workload, InlineWorkload)
+    numbers: dict[int, int] = {}
+    requests = tuple(
+        msgspec.structs.replace(
+            request,
+            prompt=tuple(
+                Segment(numbers.setdefault(content, len(numbers) + 1), count)
+                for content, count in request.prompt
+            ),
+        )
+        for request in scenario.workload.requests
+    )
+    return msgspec.structs.replace(
+        scenario,
+        overlay=None,
+        extra_config={key: _plain_value(value) for key, value in scenario.extra_config.items()},
+        workload=InlineWorkload(requests),
+    )
+
+
+def _plain_value(value: Any) -> Any:
+    """An address of the documentation's range, and a path that every machine may have."""
+    if not isinstance(value, str):
+        return value
+    if _PATH.fullmatch(value) or _ROOTED.fullmatch(value):
+        return "/shared"
+    return _ADDRESS.sub("192.0.2.1", value)
+
+
+def write(
+    recorded: Artifact,
+    records: Sequence[Record],
+    scenario: Scenario,
+    *,
+    what: str,
+    again: str,
+    has_overlay: bool,
+) -> Issue:
+    """The issue about a recorded failure.
+
+    Args:
+        recorded: the artifact of the run.
+        records: its event log.
+        scenario: the reproducer, self-contained.
+        what: what ran, in a line.
+        again: how the reproducer went when it was run here.
+        has_overlay: whether the run took sources that the reproducer does not bring along.
+    """
+    rules = ", ".join(recorded.signature) or "no rule was broken"
+    overlay = "\nThe run took patched sources, which are not part of this.\n" if has_overlay else ""
+    story = [
+        f"{ns_to_seconds(moment.time_ns):14.6f} s  {moment.text}"
+        for moment in tell(records, recorded.violations)
+    ]
+    versions = [f"| {name} | {version} |" for name, version in recorded.versions.items()]
+    parts = [
+        f"# {rules}: {what}",
+        "Found with faultlab, which runs vLLM's own scheduler and the connector, unmodified, on a "
+        f"simulated network and GPU. Times are virtual.\n{overlay}",
+        "## What is wrong",
+        "\n".join(f"- {sentence}" for sentence in _sentences(recorded)),
+        "## How it came about",
+        "```text\n" + "\n".join(story) + "\n```",
+        "## To see it",
+        f"Save the attached `{REPRODUCER}`, then:",
+        f"```console\n$ faultlab run {REPRODUCER}\n```",
+        again,
+        "## Versions",
+        "\n".join(["| what | version or hash |", "|---|---|", *versions]),
+        f"Sources under test `{recorded.guest_digest}`, event hash `{recorded.event_hash}`.",
+    ]
+    return Issue(scenario, plain("\n\n".join(part.strip("\n") for part in parts)) + "\n")
+
+
+def _sentences(recorded: Artifact) -> list[str]:
+    shown: dict[str, list[str]] = {}
+    for finding in group(recorded.violations):
+        shown.setdefault(finding.oracle, []).append(f"**{finding.oracle}**: {finding.sentence}")
+    return [sentence for sentences in shown.values() for sentence in sentences[:_SHOWN_PER_RULE]]
