@@ -15,7 +15,7 @@ from vllm.v1.outputs import KVConnectorOutput
 from vllm.v1.request import Request
 
 from connector.core.admission import NOTHING, Answer, promise, span_of
-from connector.core.errors import ConnectorError, MalformedPayload
+from connector.core.errors import ConnectorError, ForeignOffer, MalformedPayload
 from connector.core.groups import GroupKind, TransferGroups
 from connector.core.load import Cause
 from connector.core.offer import Offer, parse_address, parse_hold, parse_offer
@@ -215,6 +215,8 @@ class ConsumerScheduler:
                 tp_size=self._tp_size,
                 embedded=_address_in(request.request_id),
             )
+        except ForeignOffer as error:  # the blocks are another request's, which may be reading them
+            return _Remote(RequestState.OFFERED, None, None, str(error))
         except ConnectorError as error:
             release = self._release_of(request, params)
             return _Remote(RequestState.OFFERED, None, release, str(error))

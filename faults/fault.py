@@ -95,8 +95,8 @@ class Fault(
 
     ``takes`` names the fields of Target that the kind looks at. ``before_start``: it strikes before
     engines start, whatever ``when`` says. ``breaks_contract``: no connector can notice it without
-    looking at the bytes. ``concerns_own_key``: of what a connector adds to MoRIIO's messages.
-    ``sets_apart``: whoever it strikes may be refused by its peers for good.
+    looking at the bytes. ``needs_fail_closed``: only a connector survives it that refuses what
+    it cannot know to be right. ``sets_apart``: its peers may refuse for good whom it strikes.
     """
 
     when: Trigger = Trigger()
@@ -107,7 +107,7 @@ class Fault(
     at_once: ClassVar[bool] = False
     """Whether it may strike in the middle of somebody's turn; what stops processes may not."""
     breaks_contract: ClassVar[bool] = False
-    concerns_own_key: ClassVar[bool] = False
+    needs_fail_closed: ClassVar[bool] = False
     sets_apart: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

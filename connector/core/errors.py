@@ -19,5 +19,9 @@ class MalformedPayload(ConnectorError, ValueError):
     """Transfer parameters that do not describe what the peer holds. The request's load fails."""
 
 
+class ForeignOffer(MalformedPayload):
+    """Transfer parameters of another prompt, so that their blocks are another request's."""
+
+
 class PeerMismatch(ConnectorError):
     """A peer whose caches differ from ours, found in the handshake. Nothing is read from it."""

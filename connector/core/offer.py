@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from connector.core.errors import MalformedPayload
+from connector.core.errors import ForeignOffer, MalformedPayload
 from connector.core.fingerprint import PROTOCOL_VERSION
 from connector.core.groups import TransferGroups
 from connector.core.pairing import first_positions
@@ -233,12 +233,12 @@ def _digest(blocks: BlockLists, firsts: Sequence[int], prompt: Prompt) -> str:
 def _check_same(theirs: Prompt, ours: Prompt) -> None:
     """Another prompt may have as many blocks."""
     if theirs.num_tokens != ours.num_tokens:
-        raise MalformedPayload(
+        raise ForeignOffer(
             f"the producer's prompt has {theirs.num_tokens} tokens, the one here "
             f"{ours.num_tokens}; both legs must have the same prompt"
         )
     if theirs.digest != ours.digest:
-        raise MalformedPayload(
+        raise ForeignOffer(
             "the producer's prompt has other tokens than the one here; both legs must have the "
             "same prompt"
         )

@@ -29,7 +29,7 @@ DEFAULT_MODELS = ("llama", "deepseek-mla", "gemma-swa")
 _DURATIONS_S = (0.2, 1.0, 5.0)
 _MOST_KINDS, _MOST_FAULTS = 4, 5
 _UNNOTICED_SHARE = 0.5  # of the seeds that verify reads
-_OWN_KEY_SHARE = 0.1
+_REFUSED_SHARE = 0.2
 
 
 class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,7 +86,7 @@ def draw_faults(rng: random.Random, span_s: float = 1.0) -> list[Fault]:
 
 
 def _is_for_all(kind: type[Fault]) -> bool:
-    return not (kind.before_start or kind.breaks_contract or kind.concerns_own_key)
+    return not (kind.before_start or kind.breaks_contract or kind.needs_fail_closed)
 
 
 def _verifying(scenario: Scenario, options: SwarmOptions) -> Scenario:
@@ -101,27 +101,25 @@ def _verifying(scenario: Scenario, options: SwarmOptions) -> Scenario:
 
 def _faults_for_some(scenario: Scenario) -> list[Fault]:
     """In some seeds, a fault to which this connector has an answer and not every one has: bytes
-    that change unnoticed, where it looks at them, and a key of its own that is lost.
+    that change unnoticed, where it looks at them, and what has to be refused, where it does.
 
     Chance of their own leaves other draws as they are.
     """
     rng, span_s = Seed(scenario.seed).stream("swarm/faults-for-some"), _span_s(scenario)
-    own_key = get_connector(scenario.connector).own_key
     drawn: list[Fault] = []
     if _verifies_content(scenario) and rng.random() < _UNNOTICED_SHARE:
         kinds = [kind for kind in KINDS.values() if kind.breaks_contract]
         drawn.append(_draw(rng.choice(kinds), rng, span_s))
-    if own_key is not None and rng.random() < _OWN_KEY_SHARE:
-        kinds = [kind for kind in KINDS.values() if kind.concerns_own_key]
-        fault = _draw(rng.choice(kinds), rng, span_s)
-        drawn.append(msgspec.structs.replace(fault, key=own_key))
+    if get_connector(scenario.connector).fails_closed and rng.random() < _REFUSED_SHARE:
+        kinds = [kind for kind in KINDS.values() if kind.needs_fail_closed]
+        drawn.append(_draw(rng.choice(kinds), rng, span_s))
     return drawn
 
 
 def _faults_that_set_apart(scenario: Scenario, share: float) -> list[Fault]:
     """In some seeds, one engine that is unlike the others in one thing."""
     rng = Seed(scenario.seed).stream("swarm/apart")
-    if not get_connector(scenario.connector).checks_peers or rng.random() >= share:
+    if not get_connector(scenario.connector).fails_closed or rng.random() >= share:
         return []
     kind = rng.choice([kind for kind in KINDS.values() if kind.sets_apart])
     engines = [f"p{n}" for n in range(scenario.topology.producers)]

@@ -30,7 +30,7 @@ class KeyStripped(ItemFault, frozen=True, tag="key-stripped"):
     point: ClassVar[Point] = "router"
     items: ClassVar[tuple[type, ...]] = (HandOff,)
     takes: ClassVar[tuple[str, ...]] = ("node", "request")
-    concerns_own_key: ClassVar[bool] = True
+    needs_fail_closed: ClassVar[bool] = True
 
     def concerns(self, item: Any) -> bool:
         return isinstance(item, HandOff) and self.key in (item.params or {})
@@ -48,7 +48,7 @@ class MessageKeyStripped(MessageFault, frozen=True, tag="message-key-stripped"):
     key: Key = "hybrid"
     how: How = "stripped"
 
-    concerns_own_key: ClassVar[bool] = True
+    needs_fail_closed: ClassVar[bool] = True
 
     def concerns(self, item: Any) -> bool:
         return (

@@ -8,9 +8,11 @@ from faults.mutants.core_mutants import CORE_MUTANTS
 from faults.mutants.edge_mutants import EDGE_MUTANTS
 from faults.mutants.lease_mutants import LEASE_MUTANTS
 from faults.mutants.mutant import Mutant
+from faults.mutants.refusal_mutants import REFUSAL_MUTANTS
 from sim.errors import UsageError
 
-MUTANTS = {mutant.name: mutant for mutant in (*CORE_MUTANTS, *EDGE_MUTANTS, *LEASE_MUTANTS)}
+_ALL = (*CORE_MUTANTS, *EDGE_MUTANTS, *LEASE_MUTANTS, *REFUSAL_MUTANTS)
+MUTANTS = {mutant.name: mutant for mutant in _ALL}
 
 
 def chosen(names: Sequence[str]) -> list[Mutant]:

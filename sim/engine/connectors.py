@@ -29,10 +29,9 @@ class ConnectorKind:
     extra_config: Mapping[str, Any] = field(default_factory=dict)
     verifies: bool = False
     """Whether ``verify_reads`` makes it look at the bytes of what it has read."""
-    checks_peers: bool = False
-    """Whether it refuses a peer that is configured so that bytes mean something else there."""
-    own_key: str | None = None
-    """Under which it adds to MoRIIO's transfer parameters and messages."""
+    fails_closed: bool = False
+    """Whether it refuses what it cannot know to be right: a peer that is configured unlike it, an
+    offer of another request's blocks, or one that lacks what it has added to MoRIIO's."""
 
     def writes(self, extra_config: Mapping[str, Any]) -> bool:
         """Whether the producer writes into the consumer's memory, so that both legs of a request
@@ -75,8 +74,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             class_name="HybridReadConnector",
             roots=("connector",),
             verifies=True,
-            checks_peers=True,
-            own_key="hybrid",
+            fails_closed=True,
         ),
     )
 }

@@ -52,3 +52,17 @@ def test_messages_without_the_key_break_no_rule(how: str) -> None:
     late = outcome_of(f"message-key-stripped:during=release,count=null,how={how}")
     assert late.violations == []
     assert late.requests["length"] == 4
+
+
+@pytest.mark.requirement("R10")
+def test_another_requests_parameters_fail_the_request_that_got_them() -> None:
+    """Though the producer holds those blocks, and they are as many; the other one has its answer,
+    though both are under way at once."""
+    together = {
+        "workload.interval_ms": "0",
+        "workload.prompt_tokens": "[150, 150]",
+        "quiet_phase_s": "70",  # nobody can release the blocks whose parameters are lost
+    }
+    outcome = outcome_of("mixed-up-params", **together)
+    assert outcome.violations == []
+    assert (outcome.requests["error"], outcome.requests["length"]) == (1, 3)

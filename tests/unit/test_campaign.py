@@ -49,7 +49,7 @@ def test_a_seed_is_a_scenario() -> None:
 def test_every_kind_that_a_connector_can_survive_is_drawn() -> None:
     """Without anybody naming it; and no other."""
     drawn = {f["kind"] for seed in range(300) for f in scenario_of(seed, OPTIONS).faults}
-    unfair = ("before_start", "breaks_contract", "concerns_own_key")
+    unfair = ("before_start", "breaks_contract", "needs_fail_closed")
     fair = {name for name, kind in KINDS.items() if not any(getattr(kind, why) for why in unfair)}
     assert drawn == fair
 

@@ -96,13 +96,18 @@ def refused(params: dict[str, Any]) -> StepOrders:
 
 
 @pytest.mark.requirement("R10")
-@pytest.mark.parametrize(
-    "change", [{"remote_block_ids": [[11]]}, {"remote_block_ids": None}, {"tp_size": 1}]
-)
+@pytest.mark.parametrize("change", [{"remote_block_ids": [[11]]}, {"remote_block_ids": None}])
 def test_a_refused_offer_is_released_by_its_hold(change: dict[str, Any]) -> None:
     """By its transfer id alone a retry of the same prefill might be released instead."""
     orders = refused({**offer_for(100, TOKENS[:100]), **change})
     assert [release.hold for release in orders.releases] == [HOLD]
+
+
+@pytest.mark.requirement("R10", "R17")
+def test_an_offer_of_another_prompt_releases_nobody() -> None:
+    """The hold that it names is another request's, which may still be reading."""
+    assert refused(offer_for(111, TOKENS[:111])).releases == []
+    assert refused(offer_for(112, [token + 1 for token in TOKENS[:112]])).releases == []
 
 
 @pytest.mark.requirement("R10")
