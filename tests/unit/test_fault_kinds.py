@@ -19,7 +19,7 @@ from sim.errors import TestbedError, UsageError
 from sim.scenario import dumps, loads
 
 ROOT = Path(__file__).parents[2]
-RECORDS_OF_THAT_NAME = {"queue-pair-error"}  # of the event log, which people are told about
+RECORDS_OF_THAT_NAME = {"completion-lost", "queue-pair-error"}  # of the event log, which is told
 
 
 def rows_of_documentation() -> dict[str, tuple[str, str]]:
