@@ -57,7 +57,7 @@ REFUSAL_MUTANTS = (
         qualname="_check_same",
         right="if theirs.digest != ours.digest:",
         wrong="if False:",
-        settings={"workload.prompt_tokens": "[200, 200]"},
+        settings={"workload.prompt_tokens": "[200, 200]", "workload.interval_ms": "0"},
     ),
     Mutant(
         name="unverified-peer-accepted",
