@@ -7,6 +7,7 @@ Time is that of the connector's code and of the libraries it calls (`faults.benc
 from __future__ import annotations
 
 import tracemalloc
+from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
@@ -24,21 +25,29 @@ from sim.scenario import Scenario
 from sim.units import MS, US
 from sim.verdict import Verdict
 
-COMPARED = ("moriio", "hybrid")
-MODELS = ("llama", "kimi-linear")
+UPSTREAM = "moriio"
+COMPARED: dict[str, tuple[str, dict[str, Any]]] = {
+    UPSTREAM: ("moriio", {}),
+    "hybrid": ("hybrid", {}),
+    "hybrid, verify_reads": ("hybrid", {"verify_reads": "all"}),
+}
+"""Connector and settings of each column."""
+MODELS = ("llama", "deepseek-mla", "gemma-swa", "kimi-linear")  # that both connectors support
 _HOLD_S, _LOOK_AT_NS = 3.0, 2_500 * MS  # all 40 requests have been prefilled by then
 
 
-def compared(scenario: Scenario, runs: int) -> dict[str, Any]:
-    """Figures by model and connector; runs of the two take turns."""
-    figures: dict[str, Any] = {}
-    for model in MODELS:
+def compared(
+    scenario: Scenario, runs: int, models: Sequence[str] = MODELS
+) -> dict[str, dict[str, dict[str, float]]]:
+    """Figures by model and column; their runs take turns."""
+    figures: dict[str, dict[str, dict[str, float]]] = {}
+    for model in models:
         scenarios = {name: _of(scenario, model, name) for name in COMPARED}
         times = {name: Least(scenarios[name]) for name in COMPARED}
         for _ in range(runs):
             for name in COMPARED:
                 times[name].run()
-        figures[model] = {
+        found = {
             name: {
                 **times[name].us_per_request(),
                 **costs(scenarios[name]),
@@ -46,11 +55,17 @@ def compared(scenario: Scenario, runs: int) -> dict[str, Any]:
             }
             for name in COMPARED
         }
+        for of_column in found.values():
+            of_column["added_us"] = of_column["load_us"] - found[UPSTREAM]["load_us"]
+        figures[model] = found
     return figures
 
 
-def _of(scenario: Scenario, model: str, connector: str) -> Scenario:
-    return msgspec.structs.replace(scenario, model=model, connector=connector)
+def _of(scenario: Scenario, model: str, column: str) -> Scenario:
+    connector, settings = COMPARED[column]
+    return msgspec.structs.replace(
+        scenario, model=model, connector=connector, extra_config=settings
+    )
 
 
 # ------------------------------------------------------- messages, bytes, latency

@@ -8,7 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from faults.bench.scenarios import CONNECTORS, GROWTH, IDLE, KERNEL, STANDARD, TRACE
+from faults.bench.scenarios import (
+    CONNECTORS,
+    CONNECTORS_LONG,
+    GROWTH,
+    IDLE,
+    KERNEL,
+    STANDARD,
+    TRACE,
+)
 from faults.cli.tables import print_table
 
 Row = tuple[str, str]
@@ -87,11 +95,12 @@ _COSTS = {
     "posting_us": ("time to post them", 1, " µs"),
     "rest_us": ("time for all else", 1, " µs"),
     "load_us": ("virtual time from allocation to the first pass", 1e3, " ms"),
+    "added_us": ("of it beyond upstream's", 1e3, " ms"),
     "messages": ("messages between engines", 1, ""),
     "message_bytes": ("bytes in them", 1, " B"),
     "work_requests": ("work requests", 1, ""),
     "read_bytes": ("bytes read", 1024, " KiB"),
-    "held_bytes": ("memory while its blocks are held", 1, " B"),
+    "held_bytes": ("memory while its blocks are held, on the producer", 1, " B"),
 }
 
 _ROWS = {
@@ -100,5 +109,6 @@ _ROWS = {
     GROWTH: _growth_rows,
     IDLE: _idle_rows,
     CONNECTORS: _connector_rows,
+    CONNECTORS_LONG: _connector_rows,
     TRACE: _run_rows,
 }

@@ -10,8 +10,8 @@ from sim.scenario import Scenario, load
 
 STANDARD, GROWTH, IDLE, TRACE = "standard-fault-free", "growth", "idle", "trace-100"
 KERNEL = "kernel"
-CONNECTORS = "connectors"
-SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, CONNECTORS, TRACE)
+CONNECTORS, CONNECTORS_LONG = "connectors", "connectors-long"
+SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, CONNECTORS, CONNECTORS_LONG, TRACE)
 
 _DIRECTORY = Path(__file__).parent
 

@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from faults.bench.measure import measure
 from faults.bench.profile import shares
 from faults.bench.scenarios import (
     CONNECTORS,
+    CONNECTORS_LONG,
     GROWTH,
     IDLE,
     KERNEL,
@@ -89,9 +91,9 @@ def _without_hold(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(scenario, router=RouterOptions())
 
 
-def _connectors(effort: Effort) -> dict[str, Any]:
+def _connectors(name: str, effort: Effort) -> dict[str, Any]:
     runs = max(1, effort.runs // 4)
-    return {"runs": runs, "models": compared(fixed_scenario(CONNECTORS), runs)}
+    return {"runs": runs, "models": compared(fixed_scenario(name), runs)}
 
 
 def _trace(effort: Effort) -> dict[str, Any]:
@@ -104,7 +106,8 @@ _SECTIONS: dict[str, Callable[[Effort], dict[str, Any]]] = {
     KERNEL: _kernel,
     GROWTH: _growth,
     IDLE: _idle,
-    CONNECTORS: _connectors,
+    CONNECTORS: partial(_connectors, CONNECTORS),
+    CONNECTORS_LONG: partial(_connectors, CONNECTORS_LONG),
     TRACE: _trace,
 }
 

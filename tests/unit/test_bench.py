@@ -14,6 +14,7 @@ from faults.bench.profile import OTHER, part_of, shares
 from faults.bench.render import render
 from faults.bench.scenarios import (
     CONNECTORS,
+    CONNECTORS_LONG,
     GROWTH,
     IDLE,
     STANDARD,
@@ -67,13 +68,16 @@ def test_connectors_are_compared_on_the_same_requests() -> None:
     """Each path takes time, reading costs what the fabric was asked for, and what the project's
     connector asks beyond upstream is its confirmation and its answer."""
     scenario = with_requests(fixed_scenario(CONNECTORS), 3)
-    models = compared(scenario, 1)
+    models = compared(scenario, 1, ["llama", "kimi-linear"])
     assert list(models) == ["llama", "kimi-linear"]
-    for upstream, ours in map(dict.values, models.values()):
-        for figures in (upstream, ours):
+    for upstream, ours, verified in map(dict.values, models.values()):
+        for figures in (upstream, ours, verified):
             timed = ("planning_us", "posting_us", "rest_us", "load_us")
             assert min(figures[key] for key in (*timed, "held_bytes")) > 0
         assert ours["messages"] - upstream["messages"] >= 2
+        assert upstream["added_us"] == 0 < ours["added_us"] <= verified["added_us"]
+        assert verified["messages"] == ours["messages"], "the same question asks for digests"
+        assert verified["message_bytes"] > ours["message_bytes"]
         assert ours["read_bytes"] <= upstream["read_bytes"]
         assert ours["work_requests"] <= upstream["work_requests"]
 
@@ -138,6 +142,7 @@ def test_the_table_has_a_line_for_every_figure() -> None:
     effort = Effort(runs=1, events=100, growth=(1,))
     run = measured(STANDARD, effort)
     costs = {"planning_us": 1.0, "posting_us": 2.0, "rest_us": 2.5, "load_us": 3000.0}
+    costs["added_us"] = 250.0
     costs |= {"messages": 4.0, "message_bytes": 5.0, "work_requests": 6.0}
     costs |= {"read_bytes": 7168.0, "held_bytes": 8.0}
     sections = {
@@ -146,6 +151,7 @@ def test_the_table_has_a_line_for_every_figure() -> None:
         GROWTH: {"points": [{**run, "ms_per_request": 1.5}]},
         IDLE: {**run, "empty_steps": 10, "us_per_empty_step": 2.5},
         CONNECTORS: {"models": {"llama": {"moriio": costs, "hybrid": costs}}},
+        CONNECTORS_LONG: {"models": {"llama": {"moriio": costs, "hybrid": costs}}},
         TRACE: run,
     }
     screen = io.StringIO()

@@ -18,9 +18,10 @@ from sim.run import TestBed, rehearse, run
 from sim.scenario import Scenario
 
 
-def scenario_of(connector: str) -> Scenario:
+def scenario_of(column: str) -> Scenario:
     few = with_requests(fixed_scenario(CONNECTORS), 3)
-    return msgspec.structs.replace(few, connector=connector)
+    connector, settings = COMPARED[column]
+    return msgspec.structs.replace(few, connector=connector, extra_config=settings)
 
 
 class Profiled(Paths):
