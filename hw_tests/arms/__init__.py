@@ -20,9 +20,12 @@ from hw_tests.conformance.arm import Case
 from hw_tests.preflight import Finding, Host, examine
 
 _MORI_CPU_FEATURES = frozenset(
-    {"counts", "completions", "posts", "events", "processes", "control-plane", "no-device"}
+    {
+        *("counts", "completions", "posts", "events", "processes", "control-plane"),
+        *("no-device", "operating-system"),
+    }
 )
-_ROCM_FEATURES = frozenset({"xgmi", "gpu-rdma", "processes", "control-plane"})
+_ROCM_FEATURES = frozenset({"xgmi", "gpu-rdma", "processes", "control-plane", "operating-system"})
 _LONGEST_CASE_S = 120
 
 

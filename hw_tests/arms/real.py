@@ -5,6 +5,7 @@ Stays within Python 3.10, for which the wheel without a GPU is built.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -84,6 +85,17 @@ class RealArm:
         thread = threading.Thread(target=function)
         thread.start()
         return thread.join
+
+    def set_environment(self, name: str, value: str) -> None:
+        os.environ[name] = value
+
+    def busy_seconds(self, seconds: float) -> float:
+        before = time.process_time()
+        time.sleep(seconds)
+        return time.process_time() - before
+
+    def num_threads(self) -> int:
+        return len(os.listdir("/proc/self/task"))
 
     # --------------------------------------------------- the target's process
 

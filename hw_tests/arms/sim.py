@@ -168,6 +168,9 @@ class SimArm:
     def seconds(self) -> float:
         return self.kernel.now_ns / SECOND
 
+    def set_environment(self, name: str, value: str) -> None:
+        self.mori = make(self.kernel, self.fabric, {name: value})
+
     def sleep(self, seconds: float) -> None:
         self.kernel.sleep(seconds_to_ns(seconds))
 

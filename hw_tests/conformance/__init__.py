@@ -13,7 +13,15 @@ they stay within Python 3.10 and import neither vLLM nor the simulator.
 
 from __future__ import annotations
 
-from hw_tests.conformance import api, chunking, failures, notifications, transfers, xgmi
+from hw_tests.conformance import (
+    api,
+    chunking,
+    environment,
+    failures,
+    notifications,
+    transfers,
+    xgmi,
+)
 from hw_tests.conformance.arm import Case
 
 CASES: list[Case] = [
@@ -23,4 +31,5 @@ CASES: list[Case] = [
     *notifications.case.all,
     *chunking.case.all,
     *xgmi.case.all,
+    *environment.case.all,
 ]

@@ -64,6 +64,16 @@ class Arm(Protocol):
     def thread(self, function: Callable[[], None]) -> Callable[[], None]:
         """Start a thread of the initiator's process; the result joins it."""
 
+    def set_environment(self, name: str, value: str) -> None:
+        """Set a variable that the library reads when a backend is made."""
+
+    # "operating-system": the library runs in a process that the case has for itself
+    def busy_seconds(self, seconds: float) -> float:
+        """How much processor time the process takes in so much time, while the case sleeps."""
+
+    def num_threads(self) -> int:
+        """Of the process."""
+
     # "counts"
     def posted(self, engine: Any) -> tuple[int, int]:
         """Work requests and post calls of ``engine`` so far."""

@@ -1,0 +1,88 @@
+"""Conformance of ``mori.io``: its threads, and the variables of the environment it obeys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hw_tests.conformance.arm import Arm, Cases
+
+case = Cases()
+
+_THREADS = 3
+"""Of an engine: completions, control plane, asynchronous events."""
+
+
+def _finished(status: Any) -> Any:
+    status.WaitFor(20_000)
+    assert not status.InProgress()
+    return status
+
+
+@case("0.10", "operating-system")
+def an_idle_engine_keeps_a_core_busy(arm: Arm) -> None:
+    """Whether it polls or waits for events; two engines take as much as the machine gives them."""
+    kept = []  # an engine that is dropped stops
+    for mode in (arm.mori.PollCqMode.POLLING, arm.mori.PollCqMode.EVENT):
+        before = arm.busy_seconds(1.0)
+        kept.append(arm.pair(poll_cq_mode=mode))
+        # On a machine of two cores that others use as well, a second of two threads is less.
+        assert arm.busy_seconds(1.0) > before + 0.1
+        for engine in (kept[-1].initiator, kept[-1].target):
+            engine.remove_backend(arm.mori.BackendType.RDMA)
+    assert arm.busy_seconds(1.0) < 0.1
+
+
+@case("2.1", "operating-system")
+def an_engine_has_three_threads_and_its_workers(arm: Arm) -> None:
+    """Workers are as many as queue pairs of a transfer, at most."""
+    before = arm.num_threads()
+    kept = [arm.pair()]
+    assert arm.num_threads() - before == 2 * _THREADS
+    before = arm.num_threads()
+    kept.append(arm.pair(qp_per_transfer=4, num_worker_threads=8))
+    assert arm.num_threads() - before == 2 * (_THREADS + 4)
+
+
+@case("2.13", "completions")
+def the_wait_for_room_can_be_shortened(arm: Arm) -> None:
+    """And the failure names the variable with its value."""
+    arm.set_environment("MORI_IO_SQ_BACKOFF_TIMEOUT_US", "200000")
+    pair = arm.pair(max_send_wr=16)
+    session = pair.session()
+    arm.hold(pair.initiator, 60)
+    offsets = [i * 128 for i in range(16)]
+    assert session.batch_write(offsets, offsets, [64] * 16, 0).InProgress()
+    began = arm.seconds()
+    status = session.write(0, 0, 64, 1)
+    assert 0.19 < arm.seconds() - began < 2
+    assert "MORI_IO_SQ_BACKOFF_TIMEOUT_US" in status.Message()
+    assert "200000" in status.Message()
+
+
+@case("2.13", "events", "completions")
+def events_may_be_noticed_without_failing_what_is_in_flight(arm: Arm) -> None:
+    """The session is dead and the failure is told; if the NIC flushes, that is what ends it."""
+    arm.set_environment("MORI_IO_FAIL_ON_ASYNC_EVENT", "0")
+    pair = arm.pair()
+    session = pair.session()
+    arm.hold(pair.initiator, 60)
+    status = session.write(0, 0, 64, 0)
+    arm.raise_event(pair.initiator, "QP_FATAL")
+    arm.sleep(0.3)
+    assert status.InProgress() or status.Message() == "Work Request Flushed Error"
+    assert not session.alive()
+    event = pair.initiator.pop_peer_failure()
+    assert event.reason == arm.mori.PeerFailureReason.LOCAL_QP_ERROR
+
+
+@case("2.13", "events")
+def events_may_not_be_noticed_at_all(arm: Arm) -> None:
+    """Sessions look alive and nothing is told."""
+    arm.set_environment("MORI_IO_ENABLE_ASYNC_EVENTS", "0")
+    pair = arm.pair()
+    session = pair.session()
+    arm.raise_event(pair.initiator, "PORT_ERR")
+    arm.sleep(0.3)
+    assert session.alive()
+    assert pair.initiator.pop_peer_failure() is None
+    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
