@@ -30,6 +30,7 @@ from connector.transport import (
 )
 
 _LONGEST_BACKOFF_S = 0.05
+_SHARE_OF_FIRST = 0.5  # of a load's time; the rest is for its second reads
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,8 @@ class LoadSteps:
             return self._break_off(load, LoadEvent.BROKEN, now)
         if load.state is LoadState.CONFIRMING:
             return self._doubt(load, LoadEvent.TIMED_OUT, now)
+        if load.state is LoadState.REPAIRING:
+            return LoadEvent.TIMED_OUT
         return LoadEvent.REFUSED if load.state is LoadState.CONNECTING else None
 
     def close(self) -> None:
@@ -122,6 +125,8 @@ class LoadSteps:
             return self._read(load, now)
         if load.state is LoadState.CONFIRMING:
             return self._confirm(load, now)
+        if load.state is LoadState.REPAIRING and now >= load.deadline:
+            return LoadEvent.TIMED_OUT
         return None if _may_land(load, now) else LoadEvent.FENCE_DOWN
 
     def _connect(self, load: Load, now: float) -> LoadEvent | None:
@@ -156,12 +161,20 @@ class LoadSteps:
         state = state_of(load.statuses)
         if state is ReadState.DONE:
             return LoadEvent.SUCCEEDED if load.order.hold is not None else LoadEvent.UNCONFIRMED
+        limit = load.deadline
+        if _may_read_again(load, now):
+            limit -= (1 - _SHARE_OF_FIRST) * self._timeouts.transfer_s
         if state is ReadState.IN_FLIGHT or load.next_at:
-            event = self._timed_out(load, now, Cause.READ_TIMED_OUT, "reads did not complete")
+            what = "reads did not complete"
+            event = self._timed_out(load, now, Cause.READ_TIMED_OUT, what, limit)
         else:
             load.cause, load.reason = Cause.READ_FAILED, describe_failure(load.statuses)
             event = LoadEvent.BROKEN
-        return None if event is None else self._break_off(load, event, now)
+        if event is None:
+            return None
+        if _may_read_again(load, now):
+            event = LoadEvent.PATH_LOST
+        return self._break_off(load, event, now)
 
     def _break_off(self, load: Load, event: LoadEvent, now: float) -> LoadEvent:
         """Expect nothing more of the reads, and use their queue pairs for no others."""
@@ -185,11 +198,15 @@ class LoadSteps:
         """Of a load that is verified the library's word alone does not count."""
         return self._break_off(load, LoadEvent.DOUBTED, now) if load.is_verified else event
 
-    def _timed_out(self, load: Load, now: float, cause: Cause, reason: str) -> LoadEvent | None:
-        if now < load.deadline:
+    def _timed_out(
+        self, load: Load, now: float, cause: Cause, reason: str, limit: float | None = None
+    ) -> LoadEvent | None:
+        """Whether the load's time is over, or that until ``limit``."""
+        limit = load.deadline if limit is None else limit
+        if now < limit:
             return None
         load.cause = cause
-        load.reason = f"{reason} within {self._timeouts.transfer_s:g} s"
+        load.reason = f"{reason} within {limit - load.started:g} s"
         return LoadEvent.TIMED_OUT
 
     # ------------------------------------------------------ what has to be done
@@ -199,6 +216,9 @@ class LoadSteps:
         if action is LoadAction.POST_READS:
             for batch in load.batches:
                 load.statuses.append(self._post(load, batch))
+        elif action is LoadAction.START_OVER:
+            load.start_over()
+            self._counters.add("repeated_loads")
         elif action is LoadAction.ASK:
             self._confirmation.begin(load, now)
         elif action is LoadAction.RELEASE:
@@ -240,6 +260,8 @@ class LoadSteps:
             about.debug("loaded", seconds=seconds, verified=load.is_verified)
         else:
             self._counters.add(f"failed_loads:{load.cause}")
+            if load.first_reason:
+                load.reason += f"; the first reads were given up: {load.first_reason}"
             about.error("load-failed", cause=load.cause, reason=load.reason, seconds=seconds)
             dump(about, request, load.peer.name if load.peer is not None else None)
         self._confirmation.end(load)
@@ -253,6 +275,11 @@ class LoadSteps:
 def _full(load: Load) -> list[int]:
     """Which batches found no room in the send queue."""
     return [i for i, status in enumerate(load.statuses) if is_queue_full(status)]
+
+
+def _may_read_again(load: Load, now: float) -> bool:
+    """Once, and only what the producer can be asked about: another may have freed the blocks."""
+    return not load.first_reason and load.order.hold is not None and now < load.deadline
 
 
 def _may_land(load: Load, now: float) -> bool:

@@ -38,7 +38,8 @@ class Asked:
 class Load:
     """Where one load stands.
 
-    ``to_verify`` is what the peer has still to be asked about.
+    ``to_verify`` is what the peer has still to be asked about; ``first_reason`` why its first
+    reads were given up, if they are repeated.
     """
 
     order: LoadOrder
@@ -58,6 +59,7 @@ class Load:
     asked: Asked | None = None
     cause: Cause = Cause.INTERNAL
     reason: str = ""
+    first_reason: str = ""
     is_reported: bool = False
 
     @property
@@ -68,3 +70,10 @@ class Load:
     def is_reading(self) -> bool:
         """Whether its reads are still hoped for."""
         return self.state is LoadState.READING
+
+    def start_over(self) -> None:
+        """Read all once more, from the handshake on; nothing has been asked yet."""
+        self.first_reason = self.reason
+        self.endpoint = None
+        self.batches, self.statuses = [], []
+        self.backoff_s, self.next_at = FIRST_BACKOFF_S, 0.0

@@ -31,6 +31,7 @@ COUNTERS = {
     "malformed_messages": "Messages on the side channel that could not be understood.",
     "queue_full": "Reads repeated because the send queue was full.",
     "renewed_connections": "Engines of mori.io replaced because a read failed or did not end.",
+    "repeated_loads": "Loads that were read once more because the first reads failed or were slow.",
     "unprotected_peers": "Producers that cannot confirm that they hold blocks while they are read.",
     "verified_loads": "Loads that are in place and whose digests are the producer's.",
     "unverified_peers": "Producers that cannot tell digests of what they hold.",

@@ -22,6 +22,8 @@ class LoadState(Symbol):
     CONFIRMING = auto()
     """All reads succeeded; the producer is asked whether it held the blocks until now, and, if the
     load is verified, for digests of what they hold."""
+    REPAIRING = auto()
+    """The path has failed. Once no read can land any more, all is read once more over a new one."""
     FENCED = auto()
     """Given up, but a read may still land."""
     LOADED = auto()
@@ -37,6 +39,8 @@ class LoadEvent(Symbol):
     """It cannot be read from: no answer, another layout, a malformed payload."""
     SUCCEEDED = auto()
     """The last read completed, and all succeeded."""
+    PATH_LOST = auto()
+    """Reads failed or take too long, for the first time, and the producer can be asked later."""
     BROKEN = auto()
     """All reads are final, and at least one failed."""
     TIMED_OUT = auto()
@@ -79,6 +83,8 @@ class LoadAction(Symbol):
     """What a rank does for a load."""
 
     POST_READS = auto()
+    START_OVER = auto()
+    """Connect anew, over a path that has carried none of the reads so far."""
     ASK = auto()
     RELEASE = auto()
     """Tell the producer's ranks that we are done with their blocks."""
@@ -98,8 +104,12 @@ LOAD: Table[LoadState, LoadEvent, LoadAction] = Table(
         (_S.CONNECTING, _E.TIMED_OUT): _FAILED,
         (_S.READING, _E.SUCCEEDED): Move(_S.CONFIRMING, (_A.ASK,)),
         (_S.READING, _E.UNCONFIRMED): _LOADED,
+        (_S.READING, _E.PATH_LOST): Move(_S.REPAIRING),
         (_S.READING, _E.BROKEN): Move(_S.FENCED),
         (_S.READING, _E.TIMED_OUT): Move(_S.FENCED),
+        # Before, an earlier read could land over the new one, when its bytes are another prompt's.
+        (_S.REPAIRING, _E.FENCE_DOWN): Move(_S.CONNECTING, (_A.START_OVER,)),
+        (_S.REPAIRING, _E.TIMED_OUT): Move(_S.FENCED),
         (_S.CONFIRMING, _E.HELD): _LOADED,
         (_S.CONFIRMING, _E.GONE): _FAILED,
         (_S.CONFIRMING, _E.TIMED_OUT): _FAILED,

@@ -133,8 +133,8 @@ CORE_MUTANTS = (
         breaks="Reads of which one failed count as loaded.",
         module="connector.core.load",
         qualname="LOAD",
-        right="(_S.READING, _E.BROKEN): Move(_S.FENCED)",
-        wrong="(_S.READING, _E.BROKEN): _LOADED",
+        right="(_S.READING, _E.PATH_LOST): Move(_S.REPAIRING)",
+        wrong="(_S.READING, _E.PATH_LOST): _LOADED",
     ),
     Mutant(
         name="gone-taken-for-held",
@@ -150,8 +150,8 @@ CORE_MUTANTS = (
         breaks="Blocks are given up while a read may still land in them.",
         module="connector.core.load",
         qualname="LOAD",
-        right="(_S.READING, _E.TIMED_OUT): Move(_S.FENCED)",
-        wrong="(_S.READING, _E.TIMED_OUT): _FAILED",
+        right="(_S.READING, _E.PATH_LOST): Move(_S.REPAIRING)",
+        wrong="(_S.READING, _E.PATH_LOST): _FAILED",
         settings=_SHORT,
     ),
     Mutant(

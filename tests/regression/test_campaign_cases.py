@@ -14,12 +14,10 @@ APART = UniformWorkload(
 )
 
 
-@pytest.mark.parametrize(
-    ("node", "failed"), [("p0", ["req-1", "req-2", "req-3"]), ("d0", ["req-1"])]
-)
+@pytest.mark.parametrize(("node", "failed"), [("p0", ["req-1", "req-2", "req-3"]), ("d0", [])])
 def test_memory_that_was_invalid_is_valid_in_the_quiet_phase(node: str, failed: list[str]) -> None:
     """A producer cannot know that its memory is refused, so whatever reads from it fails until that
-    is over. A consumer registers its memory again after the first failure."""
+    is over. A consumer registers its memory again and reads once more."""
     scenario = with_settings(
         Scenario(model="llama", workload=APART, quiet_phase_s=5.0), {"connector": "hybrid"}
     )
@@ -31,14 +29,22 @@ def test_memory_that_was_invalid_is_valid_in_the_quiet_phase(node: str, failed: 
     assert result.outcome.violations == []
 
 
-def test_queue_pairs_that_failed_while_nothing_was_read_cost_no_request() -> None:
-    """The driver has told the library of it, which the connector asks before it posts."""
-    scenario = with_settings(
-        Scenario(model="llama", workload=APART, quiet_phase_s=5.0), {"connector": "hybrid"}
-    )
-    fault = msgspec.to_builtins(parse("queue-pair-error:event=QP_FATAL,at_s=0.25"))
-    result = run(msgspec.structs.replace(scenario, faults=(fault,))).result
-    kinds = [record.kind for record in result.log.records]
-    assert "queue-pair-error" in kinds
+@pytest.mark.parametrize(
+    ("fault", "happened"),
+    [
+        # The driver tells the library, which the connector asks before it posts.
+        ("queue-pair-error:event=QP_FATAL,at_s=0.25", "queue-pair-error"),
+        # Nobody is told, so the next reads fail.
+        ("queue-pair-error:at_s=0.25", "queue-pair-error"),
+        ("silent-queue-pair:phase=read_posted,nth=2", "queue-pair-silent"),
+    ],
+)
+def test_queue_pairs_that_fail_cost_no_request(fault: str, happened: str) -> None:
+    """Whether the library is told or the next reads fail or never end."""
+    settings = {"connector": "hybrid", "extra_config": "{transfer_timeout: 4}"}
+    scenario = with_settings(Scenario(model="llama", workload=APART, quiet_phase_s=5.0), settings)
+    faults = (msgspec.to_builtins(parse(fault)),)
+    result = run(msgspec.structs.replace(scenario, faults=faults)).result
+    assert happened in [record.kind for record in result.log.records]
     assert result.outcome.requests["length"] == 4
     assert result.outcome.violations == []

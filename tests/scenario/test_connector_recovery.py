@@ -19,6 +19,7 @@ from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
 from sim.units import SECOND
 
 LATE = "late-landing:by_s=10,request=req-0"
+TWICE = f"{LATE},count=1000"
 TIGHT = {"transfer_timeout": 1, "defer_timeout": 3, "fence_timeout": 20}
 
 
@@ -77,15 +78,25 @@ def serve(
 
 @pytest.mark.requirement("S5")
 def test_blocks_are_reused_at_once_when_the_queue_pairs_are_destroyed() -> None:
-    """The read of the first request would land nine seconds after it was given up. Its blocks go
-    to others long before, and no byte reaches them."""
+    """The reads of the first request would land nine seconds after they were given up. Its blocks
+    go to others long before, and no byte reaches them."""
     ends = Ends()
-    outcome = serve(LATE, probe=ends)
+    outcome = serve(TWICE, probe=ends)
     assert outcome.violations == []
     assert outcome.requests["length"] >= 8
     failed = [at_ns for failed, at_ns in ends.reports.values() if failed]
     assert failed
     assert max(failed) < 6 * SECOND
+
+
+@pytest.mark.requirement("S5")
+def test_what_is_read_once_more_is_not_hit_by_the_first_reads() -> None:
+    """They would land when the request is long over. It is served, and so are all others."""
+    ends = Ends()
+    outcome = serve(LATE, probe=ends)
+    assert outcome.violations == []
+    assert outcome.requests["length"] == 12
+    assert not any(failed for failed, _ in ends.reports.values())
 
 
 def test_the_bytes_would_land_if_the_queue_pairs_were_not_destroyed(tmp_path: Path) -> None:

@@ -77,13 +77,13 @@ def _request(world: World, event: RequestEvent) -> World:
     gives_blocks_back = move.state is RequestState.OVER or (
         move.state is RequestState.SETTLED and False in world.reported
     )
-    in_flight = Read.IN_FLIGHT in world.reads
+    in_flight = Read.IN_FLIGHT in world.reads or any(world.stragglers)
     require(not (gives_blocks_back and in_flight), "blocks are given up under a read in flight")
     return world
 
 
 def _rank(world: World, rank: int, load: LoadState, limits: Limits) -> Iterator[World]:
-    if load in (LoadState.CONNECTING, LoadState.READING):
+    if load in (LoadState.CONNECTING, LoadState.READING, LoadState.REPAIRING):
         yield _load(world, rank, LoadEvent.TIMED_OUT)
     if load is LoadState.CONFIRMING:
         is_verified = limits.verifies
@@ -98,7 +98,9 @@ def _rank(world: World, rank: int, load: LoadState, limits: Limits) -> Iterator[
             yield _load(world, rank, done)
         if world.reads[rank] is Read.ERROR:
             yield _load(world, rank, LoadEvent.BROKEN)
-    if load is LoadState.FENCED and world.reads[rank] is not Read.IN_FLIGHT:
+        if rank < limits.repeating_ranks and not world.repeated_reads[rank]:
+            yield _load(world, rank, LoadEvent.PATH_LOST)
+    if load in (LoadState.REPAIRING, LoadState.FENCED) and world.reads[rank] is not Read.IN_FLIGHT:
         yield _load(world, rank, LoadEvent.FENCE_DOWN)
     if load is LoadState.CONFIRMING and not world.asked_again:
         yield send(world._replace(asked_again=True), Message(Kind.ASK, rank))
@@ -113,6 +115,17 @@ def _late_reads(world: World) -> Iterator[World]:
                 landed = Read.CLEAN if held else Read.FOREIGN
                 yield world._replace(reads=put(world.reads, rank, landed))
             yield world._replace(reads=put(world.reads, rank, Read.ERROR))
+    for rank, is_under_way in enumerate(world.stragglers):
+        if is_under_way:
+            yield from _straggler(world, rank)
+
+
+def _straggler(world: World, rank: int) -> Iterator[World]:
+    """A read that was given up lands, over what was read since, or never will."""
+    gone = world._replace(stragglers=put(world.stragglers, rank, False))
+    yield gone
+    if world.producer_up and world.incarnation == 0 and (world.freed or not world.is_first):
+        yield gone._replace(reads=put(world.reads, rank, Read.FOREIGN))
 
 
 def _load(world: World, rank: int, event: LoadEvent) -> World:
@@ -122,11 +135,17 @@ def _load(world: World, rank: int, event: LoadEvent) -> World:
     world = world._replace(loads=put(world.loads, rank, move.state))
     for action in move.actions:
         if action is LoadAction.POST_READS:
+            if world.reads[rank] is Read.IN_FLIGHT:
+                world = world._replace(stragglers=put(world.stragglers, rank, True))
             world = world._replace(reads=put(world.reads, rank, Read.IN_FLIGHT))
+        elif action is LoadAction.START_OVER:
+            world = world._replace(repeated_reads=put(world.repeated_reads, rank, True))
+            world = send(world, Message(Kind.HELLO, rank))
         elif action is LoadAction.ASK:
             world = send(world, Message(Kind.ASK, rank))
         elif action is LoadAction.RELEASE:
-            require(world.reads[rank] is not Read.IN_FLIGHT, "a rank releases blocks that it reads")
+            is_reading = world.reads[rank] is Read.IN_FLIGHT or world.stragglers[rank]
+            require(not is_reading, "a rank releases blocks that it reads")
             world = send(world, Message(Kind.RELEASE, rank))
         else:
             require(world.reported[rank] is None, "a load is reported twice")

@@ -97,7 +97,12 @@ def _crashes(world: World) -> Iterator[World]:
     if world.consumer_up and world.request is not None:
         # Its NIC answers nothing any more, so nothing lands either.
         none = tuple(Read.ERROR if r is Read.IN_FLIGHT else r for r in world.reads)
-        yield world._replace(consumer_up=False, reads=none, request=RequestState.OVER)
+        yield world._replace(
+            consumer_up=False,
+            reads=none,
+            stragglers=(False,) * len(none),
+            request=RequestState.OVER,
+        )
     if world.producer_up and world.is_first and world.lease is not None:
         yield world._replace(producer_up=False)
     if not world.producer_up:

@@ -82,6 +82,9 @@ class World(NamedTuple):
     request: RequestState | None = None
     loads: tuple[LoadState | None, ...] = ()
     reads: tuple[Read, ...] = ()
+    repeated_reads: tuple[bool, ...] = ()
+    stragglers: tuple[bool, ...] = ()
+    """Whether a read that was given up is under way beside the one that was posted after it."""
     reported: tuple[bool | None, ...] = ()
     consumer_up: bool = True
     used: bool = False
@@ -120,6 +123,8 @@ class Limits:
     crashes: bool = True
     second_request: bool = True
     renewing_ranks: int = 2
+    repeating_ranks: int = 1
+    """That may read once more."""
     early_success: bool = False
     """Whether success of reads may be reported before their bytes are there."""
     verifies: bool = False
@@ -140,6 +145,8 @@ def start(limits: Limits) -> World:
         sent=(False,) * n,
         loads=(None,) * n,
         reads=(Read.NONE,) * n,
+        repeated_reads=(False,) * n,
+        stragglers=(False,) * n,
         reported=(None,) * n,
     )
 

@@ -31,29 +31,61 @@ def test_every_interleaving_with_crashes_and_any_one_fault_keeps_the_invariants(
 
     With a second request behind the first, and renewals at any time, before expiry and after.
     """
-    worlds, resting = explore(Limits(ranks=1, max_faults=1))
+    worlds, resting = explore(Limits(ranks=1, max_faults=1, repeating_ranks=0))
     assert worlds > 100_000
     assert resting > 1_000
+
+
+@pytest.mark.requirement("S5", "R16")
+def test_a_load_that_is_read_once_more_keeps_the_invariants() -> None:
+    """Whatever the first reads still do, and whether the producer lives, holds or has let go."""
+    worlds, _ = explore(Limits(ranks=1))
+    assert worlds > 10_000
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("S5", "R16")
+def test_the_same_with_any_one_fault() -> None:
+    worlds, _ = explore(Limits(ranks=1, max_faults=1))
+    assert worlds > 200_000
 
 
 @pytest.mark.requirement("R17", "S3", "S6")
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name.lower())
 def test_one_loss_and_one_repetition_of_a_kind_keep_the_invariants(kind: Kind) -> None:
     """Each kind of message is lost once and repeated once, in every order with everything else."""
+    explore(Limits(ranks=1, max_faults=2, kinds=frozenset({kind}), repeating_ranks=0))
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name.lower())
+def test_the_same_with_loads_that_are_read_once_more(kind: Kind) -> None:
     explore(Limits(ranks=1, max_faults=2, kinds=frozenset({kind})))
 
 
 @pytest.mark.requirement("R17")
 def test_two_ranks_free_the_blocks_together_and_once() -> None:
     """One rank that is done does not free the blocks that another still reads."""
-    worlds, _ = explore(Limits(ranks=2, crashes=False, second_request=False, renewing_ranks=1))
+    limits = Limits(
+        ranks=2, crashes=False, second_request=False, renewing_ranks=1, repeating_ranks=0
+    )
+    worlds, _ = explore(limits)
     assert worlds > 50_000
+
+
+@pytest.mark.soak
+def test_one_of_two_ranks_reads_once_more_while_the_other_goes_on() -> None:
+    """What the other has done, and what the producer does, is unharmed."""
+    limits = Limits(ranks=2, crashes=False, second_request=False, renewing_ranks=1)
+    worlds, _ = explore(limits)
+    assert worlds > 100_000
 
 
 @pytest.mark.soak
 def test_two_ranks_with_crashes_and_a_second_request_keep_the_invariants() -> None:
     """Whatever one rank has done, the other reads and holds as safely as alone."""
-    worlds, _ = explore(Limits(ranks=2, renewing_ranks=1))
+    worlds, _ = explore(Limits(ranks=2, renewing_ranks=1, repeating_ranks=0))
     assert worlds > 400_000
 
 
@@ -119,6 +151,13 @@ _LOADED = Move(LoadState.LOADED, (LoadAction.RELEASE, LoadAction.REPORT_LOADED))
             Move(LoadState.FAILED, (LoadAction.REPORT_FAILED,)),
             "under a read in flight",
         ),
+        (
+            LOAD,
+            (LoadState.READING, LoadEvent.PATH_LOST),
+            Move(LoadState.CONNECTING, (LoadAction.START_OVER,)),
+            "that it reads|under a read in flight",
+        ),
+        (LOAD, (LoadState.REPAIRING, LoadEvent.TIMED_OUT), _FAILED, "that it reads"),
         (LOAD, (LoadState.CONFIRMING, LoadEvent.GONE), _LOADED, "no longer held"),
         (LOAD, (LoadState.CONFIRMING, LoadEvent.TIMED_OUT), _LOADED, "no longer held"),
         (
