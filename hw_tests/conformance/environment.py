@@ -25,11 +25,11 @@ def an_idle_engine_keeps_a_core_busy(arm: Arm) -> None:
     for mode in (arm.mori.PollCqMode.POLLING, arm.mori.PollCqMode.EVENT):
         before = arm.busy_seconds(1.0)
         kept.append(arm.pair(poll_cq_mode=mode))
-        # On a machine of two cores that others use as well, a second of two threads is less.
-        assert arm.busy_seconds(1.0) > before + 0.1
+        # Two seconds of processor time, or what a machine with twenty others to serve has left.
+        assert arm.busy_seconds(1.0) > before + 0.03
         for engine in (kept[-1].initiator, kept[-1].target):
             engine.remove_backend(arm.mori.BackendType.RDMA)
-    assert arm.busy_seconds(1.0) < 0.1
+    assert arm.busy_seconds(1.0) < 0.02
 
 
 @case("2.1", "operating-system")
