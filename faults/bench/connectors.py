@@ -31,7 +31,8 @@ COMPARED: dict[str, tuple[str, dict[str, Any]]] = {
     "hybrid": ("hybrid", {}),
     "hybrid, verify_reads": ("hybrid", {"verify_reads": "all"}),
 }
-"""Connector and settings of each column."""
+"""Connector and settings of each column. The times of the last hold a little of what stands in for
+the executor and the stream of its digests."""
 MODELS = ("llama", "deepseek-mla", "gemma-swa", "kimi-linear")  # that both connectors support
 _HOLD_S, _LOOK_AT_NS = 3.0, 2_500 * MS  # all 40 requests have been prefilled by then
 
