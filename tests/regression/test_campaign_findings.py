@@ -75,12 +75,3 @@ def test_a_disturbance_has_the_signature_of_its_finding(
     outcome = outcome_of(settings, [fault])
     assert {(v.oracle, v.evidence.get("kind")) for v in outcome.violations} == broken
     assert outcome_of(settings, []).violations == []
-
-
-@pytest.mark.parametrize(("settings", "fault", "broken"), FINDINGS)
-def test_the_connector_of_this_project_breaks_no_rule(
-    settings: list[str], fault: str, broken: set[tuple[str, str | None]]
-) -> None:
-    """By the same disturbance, where it has the mode."""
-    settings = [setting for setting in settings if setting != WRITE]
-    assert outcome_of([*settings, "connector=hybrid"], [fault]).violations == []
