@@ -7,7 +7,6 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +20,7 @@ from connector.core.pairing import Plan
 from connector.counters import Counters
 from connector.load_results import LoadResults
 from connector.metadata import KeepOrder, LoadOrder
-
-IN_MEMORY = Path(__file__).parents[1] / "contract" / "in_memory"
+from hw_tests.process import shared_mori
 
 
 class Unwilling(deque[Any]):
@@ -86,10 +84,10 @@ class Unreleasable(Unreachable):
 
 
 @pytest.fixture
-def load_steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+def load_steps() -> Iterator[ModuleType]:
     """The module, over a library that is a stand-in."""
-    monkeypatch.syspath_prepend(IN_MEMORY)
     before = set(sys.modules)
+    shared_mori.install()
     yield importlib.import_module("connector.load_steps")
     for name in set(sys.modules) - before:
         if name.partition(".")[0] in ("mori", "connector"):

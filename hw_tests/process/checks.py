@@ -1,0 +1,96 @@
+"""What must be true after a load that succeeded, and after one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hw_tests.process.launcher import until
+from hw_tests.process.messages import Digests
+from hw_tests.process.pair import (
+    LATE_S,
+    TRANSFER_TIMEOUT_S,
+    EngineProcess,
+    Prefilled,
+    decode,
+    prefill,
+)
+
+_TRIES = 5
+
+
+def check_served(consumer: EngineProcess, request_id: str) -> None:
+    """The request has all its tokens."""
+    outcome = consumer.outcome(request_id)
+    assert (outcome.reason, outcome.num_tokens) == ("length", 2), consumer.events("load-failed")
+
+
+def check_loaded(
+    producer: EngineProcess, prefilled: Prefilled, consumer: EngineProcess, request_id: str
+) -> None:
+    """The first forward pass found, in every layer and block, what the producer had written."""
+    sources, targets = (
+        engine.call("blocks", request_id=name)
+        for engine, name in ((producer, prefilled.request_id), (consumer, request_id))
+    )
+    written: Digests = producer.call("found", request_id=prefilled.request_id)
+    found: Digests = consumer.call("found", request_id=request_id)
+    offered = {block for ids in prefilled.params["remote_block_ids"] for block in ids if block}
+    pairs = {
+        (source, target)
+        for theirs, ours in zip(sources, targets, strict=True)
+        for source, target in zip(theirs, ours, strict=False)
+        if source in offered and target
+    }
+    assert {source for source, _ in pairs} == offered
+    for source, target in sorted(pairs):
+        for layer, by_block in written.items():
+            if source in by_block:
+                assert found[layer][target] == by_block[source], (layer, source, target)
+
+
+def check_untouched(before: Digests, after: Digests, own: Sequence[Sequence[int]]) -> None:
+    """No block but the request's own has other bytes than before, in any layer."""
+    mine = {block for ids in own for block in ids}
+    changed = {
+        block
+        for layer, by_block in before.items()
+        for block, digest in by_block.items()
+        if after[layer][block] != digest
+    }
+    assert changed <= mine, f"blocks of nobody or of others were written: {sorted(changed - mine)}"
+
+
+def check_failed(consumer: EngineProcess, request_id: str, *causes: str) -> str:
+    """The request, and no other, ended with an error, in time and unused; returns the reason.
+
+    Its client is told so, the log names the cause, no forward pass has run on it, and its blocks
+    are free again.
+    """
+    outcome = consumer.outcome(request_id)
+    assert (outcome.reason, outcome.num_tokens) == ("error", 0)
+    events = [*consumer.events("load-failed"), *consumer.events("offer-refused")]
+    (event,) = [event for event in events if event["request"] == request_id]
+    assert event["cause"] in causes, event
+    assert event.get("seconds", 0) < TRANSFER_TIMEOUT_S + LATE_S
+    snapshot = consumer.snapshot()
+    assert snapshot.forwards[request_id] == 0
+    consumer.wait_until_idle()
+    return str(event["reason"])
+
+
+def check_serves(producer: EngineProcess, consumer: EngineProcess) -> None:
+    """The two serve a new request, and free its blocks; on a busy machine not always the first."""
+    for _ in range(_TRIES):
+        prefilled = prefill(producer)
+        request_id = decode(consumer, prefilled)
+        if consumer.outcome(request_id).reason == "length":
+            break
+    check_served(consumer, request_id)
+    check_loaded(producer, prefilled, consumer, request_id)
+    consumer.wait_until_idle()
+    producer.wait_until_idle()
+
+
+def wait_for_read(consumer: EngineProcess) -> None:
+    """Until a read has begun and is kept under way."""
+    until(lambda: consumer.snapshot().reads_at_gate, "a read is under way")

@@ -1,0 +1,53 @@
+"""Engines in processes, on what ``--arm`` names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hw_tests.conftest import cannot
+from hw_tests.process.arms import PROCESS_ARMS
+from hw_tests.process.launcher import Launcher
+from hw_tests.process.pair import EngineProcess, Engines
+
+PRELOADED = (
+    "hw_tests.process.engine",
+    "connector.hybrid",
+    "vllm.model_executor.layers.fused_moe",
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.v1.worker.worker_base",
+)
+"""What an engine needs most of its start for."""
+
+
+@pytest.fixture(scope="session")
+def engines(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Engines]:
+    """Starts engines; none is left when the session ends."""
+    name = request.config.getoption("--arm")
+    if name not in PROCESS_ARMS:
+        cannot(request.config, f"{name} has the library alone, and these tests need vLLM beside it")
+    if name != "sim":
+        request.getfixturevalue("arm")  # tells what this machine lacks
+    launcher = Launcher(PRELOADED, tmp_path_factory.mktemp("engines"))
+    yield Engines(launcher, PROCESS_ARMS[name])
+    launcher.close()
+
+
+@pytest.fixture
+def consumer(engines: Engines) -> Iterator[EngineProcess]:
+    """A decode engine that other tests have used and will use, so it has to outlive every fault."""
+    engine = engines.consumer()
+    yield engine
+    if engine.process.is_alive:
+        engine.call("set_gate", is_open=True)
+
+
+@pytest.fixture
+def held_reads(engines: Engines, consumer: EngineProcess, request: pytest.FixtureRequest) -> None:
+    """The consumer's reads stay under way until the gate is opened."""
+    if "held-reads" not in engines.arm.features:
+        cannot(request.config, "this arm cannot keep a read under way")
+    consumer.call("set_gate", is_open=False)

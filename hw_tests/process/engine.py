@@ -1,0 +1,172 @@
+"""The program of one engine's process: steps without end, and commands between them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+from hw_tests.process import shared_mori
+from hw_tests.process.messages import Blocks, Digests, EngineOptions, Outcome, Snapshot
+from hw_tests.process.shared_mori.gate import GATE
+from hw_tests.process.side import Side, enter_groups, make_side
+
+import torch  # isort: skip  # after vLLM's variables are set
+
+_STEP_S = 0.003
+
+
+class DeviceEvent:
+    """Of a device that is always done."""
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool:
+        return True
+
+
+class DeviceStream:
+    """Likewise."""
+
+    def synchronize(self) -> None: ...
+
+
+def stand_in_for_device() -> None:
+    """Events and streams for the connector where there is no GPU."""
+    cuda: Any = torch.cuda
+    cuda.Event, cuda.current_stream = DeviceEvent, DeviceStream
+
+
+@dataclass
+class Engine:
+    """The commands of a process; a public method is one."""
+
+    side: Side
+    is_producer: bool
+    _outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _tokens: Counter[str] = field(default_factory=Counter)
+    _forwards: Counter[str] = field(default_factory=Counter)
+    _found: dict[str, Digests] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.side.before_forward = self._before_forward
+
+    def step(self) -> None:
+        for output in self.side.step():
+            name = output.request_id
+            self._tokens[name] += len(output.new_token_ids)
+            if output.finish_reason is not None:
+                self._outcomes[name] = Outcome(
+                    str(output.finish_reason), self._tokens[name], output.kv_transfer_params
+                )
+
+    def _before_forward(self, name: str) -> None:
+        """A producer's first one writes the KV of its request; a consumer's finds it loaded."""
+        self._forwards[name] += 1
+        if self._forwards[name] == 1:
+            blocks = self.side.blocks[name]
+            if self.is_producer:
+                self.side.memory.write(blocks, seed=sum(name.encode()))
+            self._found[name] = self.side.memory.digests_of(blocks)
+
+    # --------------------------------------------------------------- commands
+
+    def add(self, request_id: str, prompt: list[int], max_tokens: int, params: Any) -> None:
+        self.side.add(request_id, prompt, max_tokens, params)
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            dict(self._outcomes),
+            self.side.free_blocks,
+            self._forwards.copy(),
+            self.side.counters.copy(),
+            GATE.waiting,
+        )
+
+    def blocks(self, request_id: str) -> Blocks:
+        """Of a request when it was last in a step."""
+        return self.side.blocks[request_id]
+
+    def found(self, request_id: str) -> Digests:
+        """What a request's blocks held when its first forward pass began."""
+        return self._found[request_id]
+
+    def digests(self) -> Digests:
+        """Of all memory, now."""
+        return self.side.memory.digests()
+
+    def set_gate(self, is_open: bool) -> None:
+        """Keep reads under way, or let them go on."""
+        GATE.set_open(is_open)
+
+    def deregister_memory(self) -> None:
+        """Take all memory of the connector's mori engines out of peers' reach."""
+        for engine, memory in _REGISTERED:
+            engine.deregister_memory(memory)
+        _REGISTERED.clear()
+
+
+_REGISTERED: list[tuple[Any, Any]] = []
+"""Each of this process's mori engines with each memory that was registered with it."""
+
+
+def _record_registrations() -> None:
+    """The connector keeps its engine to itself."""
+    import mori.io as library  # noqa: PLC0415  # what is loaded depends on the options
+
+    class Recorded(library.IOEngine):
+        def register_torch_tensor(self, tensor: Any) -> Any:
+            memory = super().register_torch_tensor(tensor)
+            _REGISTERED.append((self, memory))
+            return memory
+
+    library.IOEngine = Recorded
+
+
+def _log_events() -> None:
+    """The connector's events, one JSON object a line among whatever else is written."""
+    events = logging.getLogger("vllm.hybrid_read")
+    events.handlers = [logging.StreamHandler(sys.stderr)]
+    events.setLevel(logging.INFO)
+    events.propagate = False
+
+
+def _speak(version: int) -> None:
+    """Be a connector of another release, as far as the wire tells."""
+    from connector import wire  # noqa: PLC0415  # loads vLLM's connector
+    from connector.core import fingerprint, offer  # noqa: PLC0415
+
+    for module in (wire, offer, fingerprint):
+        vars(module)["PROTOCOL_VERSION"] = version
+
+
+def run_engine(commands: Connection, options: EngineOptions) -> None:
+    """The process: ends when the other end of ``commands`` is closed.
+
+    Args:
+        commands: pairs of a command's name and its arguments, each answered with its result.
+        options: of the engine.
+    """
+    if options.stands_in:
+        shared_mori.install()
+        stand_in_for_device()
+    _log_events()
+    _record_registrations()
+    if options.protocol_version is not None:
+        _speak(options.protocol_version)
+    enter_groups()
+    side = make_side(options.side)
+    side.memory.fill(options.seed)
+    engine = Engine(side, options.side.role == "kv_producer")
+    commands.send("ready")
+    while True:
+        while commands.poll(_STEP_S):
+            try:
+                name, arguments = commands.recv()
+            except EOFError:
+                return
+            commands.send(getattr(engine, name)(**arguments))
+        engine.step()
