@@ -123,7 +123,7 @@ def _record_registrations() -> None:
             _REGISTERED.append((self, memory))
             return memory
 
-    library.IOEngine = Recorded
+    vars(library)["IOEngine"] = Recorded
 
 
 def _log_events() -> None:

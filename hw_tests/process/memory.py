@@ -42,6 +42,7 @@ class CacheMemory:
             content.set_(view.untyped_storage())
             made = torch.randint(0, 256, content.shape, dtype=torch.uint8, generator=numbers)
             content.copy_(made)
+        self._settle()
 
     def write(self, blocks: Sequence[Sequence[int]], seed: int) -> None:
         """Give the blocks of one request, by group, other content, as a forward pass does."""
@@ -52,6 +53,7 @@ class CacheMemory:
                     rows = self.views[layer][block].view(torch.uint8)
                     made = torch.randint(0, 256, rows.shape, dtype=torch.uint8, generator=numbers)
                     rows.copy_(made)
+        self._settle()
 
     def digests(self) -> Digests:
         """Of all blocks of all layers."""
@@ -64,6 +66,11 @@ class CacheMemory:
             for group, ids in zip(self._groups, blocks, strict=True)
             for layer in group.layer_names
         }
+
+    def _settle(self) -> None:
+        """A network card does not wait for a GPU's kernels."""
+        if any(view.is_cuda for view in self.views.values()):
+            torch.cuda.synchronize()
 
     def _digest(self, layer: str, blocks: Iterable[int]) -> dict[int, int]:
         view: Any = self.views[layer]
