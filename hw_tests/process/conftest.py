@@ -21,11 +21,11 @@ PRELOADED = (
 """What an engine needs most of its start for."""
 
 
-@pytest.fixture(scope="session")
-def engines(
+@pytest.fixture(scope="package")
+def all_engines(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Engines]:
-    """Starts engines; none is left when the session ends."""
+    """Starts engines; none is left when the tests of this folder have run."""
     name = request.config.getoption("--arm")
     if name not in PROCESS_ARMS:
         cannot(request.config, f"{name} has the library alone, and these tests need vLLM beside it")
@@ -34,6 +34,13 @@ def engines(
     launcher = Launcher(PRELOADED, tmp_path_factory.mktemp("engines"))
     yield Engines(launcher, PROCESS_ARMS[name])
     launcher.close()
+
+
+@pytest.fixture
+def engines(all_engines: Engines) -> Iterator[Engines]:
+    """What the test starts for itself ends with it."""
+    yield all_engines
+    all_engines.end_test()
 
 
 @pytest.fixture

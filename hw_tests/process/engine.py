@@ -16,7 +16,7 @@ from hw_tests.process.side import Side, enter_groups, make_side
 
 import torch  # isort: skip  # after vLLM's variables are set
 
-_STEP_S = 0.003
+_STEP_S = 0.005  # between steps, also of an idle engine
 
 
 class DeviceEvent:

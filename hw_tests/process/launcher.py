@@ -35,7 +35,7 @@ class ProcessEnded(AssertionError):
 
 
 class Launcher:
-    """Starts processes; ``close`` ends them all.
+    """Starts processes; ``close`` ends them all. The server is one for all launchers of a process.
 
     Args:
         preload: modules that the server loads, once for all.

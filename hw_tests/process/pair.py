@@ -82,29 +82,40 @@ class EngineProcess:
 
 @dataclass
 class Engines:
-    """All engines of a session. One that lives is used again by whoever asks for the same."""
+    """All engines of the tests. One that lives is used again by whoever asks for the same."""
 
     launcher: Launcher
     arm: ProcessArm
     _running: list[tuple[Mapping[str, Any], EngineProcess]] = field(default_factory=list)
+    _of_test: list[EngineProcess] = field(default_factory=list)
 
     def producer(self, model: str = "llama", **changes: Any) -> EngineProcess:
-        """Args: as of `start`."""
+        """Args: as of `_start`."""
         return self._get(model=model, role="kv_producer", **changes)
 
     def consumer(self, model: str = "llama", **changes: Any) -> EngineProcess:
-        """Args: as of `start`."""
+        """Args: as of `_start`."""
         return self._get(model=model, role="kv_consumer", **changes)
 
     def _get(self, **asked: Any) -> EngineProcess:
         for options, engine in self._running:
             if options == asked and engine.process.is_alive:
                 return engine
-        engine = self.start(**asked)
+        engine = self._start(**asked)
         self._running.append((asked, engine))
         return engine
 
-    def start(
+    def start(self, model: str, role: Role, **changes: Any) -> EngineProcess:
+        """A new engine, until `end_test`. Args: as of `_start`."""
+        self._of_test.append(self._start(model, role, **changes))
+        return self._of_test[-1]
+
+    def end_test(self) -> None:
+        """End what the test that is over has started."""
+        while self._of_test:
+            self._of_test.pop().process.kill()
+
+    def _start(
         self,
         model: str,
         role: Role,

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hw_tests.process.launcher import Launcher, ProcessEnded, until
+from hw_tests.process.pair import Engines
 
 PROGRAM = f"{__name__}:serve"
 
@@ -51,25 +52,22 @@ def test_the_end_of_the_test_is_the_end_of_its_processes(
     until(lambda: not any(_exists(pid) for pid in pids), f"{pids} end")
 
 
-def test_a_process_that_fails_says_why(tmp_path: Path) -> None:
+def test_a_process_that_fails_says_why(all_engines: Engines) -> None:
     """The exception of a command has the end of the log."""
-    launcher = Launcher([], tmp_path)
-    process = launcher.start("failing", PROGRAM, "an argument")
+    process = all_engines.launcher.start("failing", PROGRAM, "an argument")
     assert process.call("echo") == "echo"
     with pytest.raises(ProcessEnded, match="RuntimeError: told to fail with an argument"):
         process.call("fail")
     assert process.exit_code() == 1
-    launcher.close()
 
 
-def test_a_stopped_process_is_killed_as_well(tmp_path: Path) -> None:
+def test_a_stopped_process_is_killed_as_well(all_engines: Engines) -> None:
     """And killing it again changes nothing."""
-    launcher = Launcher([], tmp_path)
-    process = launcher.start("stopped", PROGRAM, None)
+    process = all_engines.launcher.start("stopped", PROGRAM, None)
     process.suspend()
-    launcher.close()
+    process.kill()
     assert process.exit_code() == -signal.SIGKILL
-    launcher.close()
+    process.kill()
 
 
 def _exists(pid: int) -> bool:
