@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from faults.campaign.known import load_known
+from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 
@@ -34,16 +35,21 @@ def exit_code(document: dict[str, Any]) -> int:
     return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
 
 
-def render(document: dict[str, Any], console: Console) -> None:
-    """For people."""
+def render(document: dict[str, Any], console: Console, *, is_merged: bool = False) -> None:
+    """For people. ``is_merged``: it was put together from shards."""
+    lasted = f"{document['wall_s']:.1f} s"
     print_plain(
         console,
-        f"{document['runs']} runs in {document['wall_s']:.1f} s: {document['passed']} passed, "
+        f"{document['runs']} runs "
+        + (f"that took {lasted} one after another" if is_merged else f"in {lasted}")
+        + f": {document['passed']} passed, "
         f"{document['failed']} failed, {document['refused']} refused, "
         f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
     )
     if document["not_run"]:
         why = "it was interrupted" if document["interrupted"] else "the time of --budget was over"
+        if is_merged:
+            why = "a shard was interrupted, or the time of its --budget was over"
         print_plain(console, f"{document['not_run']} seeds were not run: {why}")
     for error in document["error_seeds"]:
         print_plain(console, f"error in seed {error['seed']}: {error['detail']}")
@@ -64,5 +70,6 @@ def _render_coverage(document: dict[str, Any], console: Console) -> None:
         print_plain(
             console,
             f"\ncoverage: {cells - len(document['holes'])} of {cells} possible pairs of fault and "
-            "phase were hit (--json has the table, and the holes)",
+            "phase were hit",
         )
+        print_coverage(console, coverage)

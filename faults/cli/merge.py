@@ -52,4 +52,4 @@ def command(
         wall_s=sum(result.wall_s for result in results),
         interrupted=False,
     )
-    return Outcome(document, partial(render, document), exit_code(document))
+    return Outcome(document, partial(render, document, is_merged=True), exit_code(document))
