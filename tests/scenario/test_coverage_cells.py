@@ -20,14 +20,29 @@ FAR_APART = Scenario(
     max_virtual_s=3.0,
 )
 WAYS = ("'true'", "'false'")  # MoRIIO reads, and writes
+LEFT_DURING_THE_READ = (
+    "abort:phase=read_in_flight,request=req-{last}"  # its blocks stay for a while
+)
 PRODUCERS_PHASES = ("queued_at_p", "prefill", "handoff", "release", "finished")
 ANY = "{kind}:phase={phase},request={request}"
+ANY_ON_NODE = ANY + ",node={node},for_s=0.02"
+OF_ENGINES = (
+    "bandwidth-reduced",
+    "crash",
+    "link-down",
+    "pause",
+    "slow-steps",
+    "small-pool",
+    "wall-clock-jump",
+)
 AIMS = {
     "abort": ANY,
-    "crash": ANY + ",node={node},for_s=0.02",
+    **dict.fromkeys(OF_ENGINES, ANY_ON_NODE),
     "early-hand-off": ANY,
     "hand-off-lost": "{kind}:request={request}",
     "router-hold": "{kind}:request={request},seconds=0.05",
+    "router-retry": ANY + ",same_transfer_id={known}",
+    "several-samples": ANY,
     "stop-token": "{kind}:request={request}",
     "wrong-params": "{kind}:request={request}",
 }
@@ -44,9 +59,12 @@ def test_every_phase_that_is_possible_is_hit(kind: str) -> None:
                 phase=phase,
                 request=f"req-{number}",
                 node="p0" if phase in PRODUCERS_PHASES else "d0",
+                known="false" if phase in PRODUCERS_PHASES else "true",
             )
             for number, phase in enumerate(PHASES)
         ]
+        if "finished" in possible_phases(kind):
+            faults.append(LEFT_DURING_THE_READ.format(last=len(PHASES) - 1))
         scenario = with_settings(FAR_APART, {"extra_config.read_mode": read_mode})
         row = run(with_faults(scenario, faults)).coverage[kind]
         hit |= {phase for phase, count in row.items() if count}
