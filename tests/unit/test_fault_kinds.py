@@ -19,7 +19,8 @@ from sim.errors import TestbedError, UsageError
 from sim.scenario import dumps, loads
 
 ROOT = Path(__file__).parents[2]
-RECORDS_OF_THAT_NAME = {"completion-lost", "queue-pair-error"}  # of the event log, which is told
+RECORDS_OF_THAT_NAME = {"completion-lost", "hand-off-lost", "queue-pair-error"}
+"""Of the event log, which people are told about."""
 
 
 def rows_of_documentation() -> dict[str, tuple[str, str]]:
