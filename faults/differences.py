@@ -17,7 +17,7 @@ import msgspec
 from faults import artifact
 from faults.artifact import Artifact
 from faults.replay import in_words
-from faults.story import Moment, tell
+from faults.story import Moment, subject_of, tell
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.request_ids import logical_id
@@ -36,12 +36,12 @@ _OF_ANY_CONNECTOR = (
     "forward-began",
     "engine-started",
     "engine-died",
-    "fault-struck",
     "fault-hit",
-    "fault-healed",
     "violation",
 )
 
+
+_ARMING = ("fault-struck", "fault-healed")  # what was given differs, and nothing has come of it
 
 _LONGEST = 120
 
@@ -115,8 +115,11 @@ def ends(a: Side, b: Side) -> dict[str, tuple[str, str]]:
 def stories(a: Side, b: Side) -> tuple[list[Moment], list[Moment]]:
     """How each run came about: of its own violation, or of the same requests as the other's."""
     own_a, own_b = a.artifact.violations, b.artifact.violations
+    if own_a and own_b:
+        return tell(a.records, own_a), tell(b.records, own_b)
     about = own_a or own_b or _about(a, b)
-    return tell(a.records, own_a or about), tell(b.records, own_b or about)
+    requests = subject_of(about, (a if own_a else b).records).requests if about else {}
+    return tell(a.records, about, requests), tell(b.records, about, requests)
 
 
 def _about(a: Side, b: Side) -> list[Violation]:
@@ -133,7 +136,7 @@ def _about(a: Side, b: Side) -> list[Violation]:
 def _compared(side: Side, other: Side) -> Iterator[Record]:
     same = side.scenario.connector == other.scenario.connector
     for record in side.records:
-        if same or record.kind in _OF_ANY_CONNECTOR:
+        if record.kind not in _ARMING and (same or record.kind in _OF_ANY_CONNECTOR):
             yield record
 
 

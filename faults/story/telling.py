@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from faults.story.blocks import Blocks
 from faults.story.chapter import Chapter
@@ -17,11 +17,17 @@ from sim.oracles import Violation
 _CHAPTERS: tuple[type[Chapter], ...] = (Requests, Blocks, Transfers, Voices)
 
 
-def tell(records: Sequence[Record], violations: Sequence[Violation]) -> list[Moment]:
-    """The story of the violation that says most, at most MAX_MOMENTS lines in order of time."""
+def tell(
+    records: Sequence[Record], violations: Sequence[Violation], also: Iterable[str] = ()
+) -> list[Moment]:
+    """The story of the violation that says most, at most MAX_MOMENTS lines in order of time.
+
+    ``also`` names more requests that it is about.
+    """
     if not violations:
         return []
     subject = subject_of(violations, records)
+    subject.requests.update(dict.fromkeys(also))
     chapters = [chapter(subject) for chapter in _CHAPTERS]
     listeners: dict[str, list[Callable[[Record], None]]] = {}
     for chapter in chapters:

@@ -34,7 +34,7 @@ def test_a_fault_parts_two_runs_where_it_strikes(capsys: pytest.CaptureFixture[s
     document, text = diff(capsys, "a", "b")
     assert document["same"] is False
     assert [line.partition(":")[0] for line in document["given"]] == ["faults"]
-    assert document["parting"]["b"].startswith("fault-struck")
+    assert document["parting"]["b"].startswith("fault-hit")
     (ended,) = document["ends"].items()
     assert ended[0] == "req-1"
     assert [outcome.partition(" ")[0] for outcome in ended[1]] == ["length", "hand-off-lost"]
@@ -44,6 +44,20 @@ def test_a_fault_parts_two_runs_where_it_strikes(capsys: pytest.CaptureFixture[s
         assert not any("req-2" in line for line in told)
     for words in ("first difference", "how it came about in A", "how it came about in B"):
         assert words in text
+
+
+def test_a_run_that_passes_is_told_of_the_requests_that_the_other_is_about(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Here of the one that the fault struck, and of the one that suffers from it in the end."""
+    dispatch.run([*SMALL, "--out", "a"])
+    dispatch.run([*SMALL, "--fault", "completion-error:request=req-1", "--out", "b"])
+    document, _ = diff(capsys, "a", "b")
+    assert [document[side]["verdict"] for side in "ab"] == ["pass", "violation"]
+    for side in "ab":
+        told = " ".join(moment["text"] for moment in document[side]["story"])
+        assert "req-1-d0" in told
+        assert "epilogue-d0" in told
 
 
 def test_of_two_connectors_only_what_both_have_is_compared(
