@@ -1,5 +1,7 @@
 """What each fault did to the requests that it reached: cause as logged, recovery, and the end.
 
+Of log lines the first about each request is told, and the first that names none.
+
 Like a story it words records and concludes nothing. Requests of which the same is to be told are
 told together.
 """
@@ -47,6 +49,8 @@ class _Fault:
         self.effects: dict[str, _Effect] = {}
         self.nodes: dict[str, None] = {}
         self.own: list[Moment] = []
+        self.is_logged = False
+        self.is_over = False
 
     def moments(self) -> list[Moment]:
         told = [*self._reached(), *self._followed()]
@@ -89,8 +93,10 @@ def aftermaths(faults: int, records: Sequence[Record]) -> list[list[Moment]]:
     for record in records:
         if record.kind == "fault-hit":
             _hit(told[record.fields["fault"]], record)
-        elif record.kind == "fault-healed" and told[record.fields["fault"]].effects:
-            told[record.fields["fault"]].own.append(Moment(record.time_ns, "is healed", 0))
+        elif record.kind == "log" and not requests_named(str(record.fields["message"]), known):
+            _logged(told, record)
+        elif record.kind == "fault-healed":
+            _healed(told[record.fields["fault"]], record)
         elif record.kind == "engine-started":
             _restarted(told, record)
         else:
@@ -104,6 +110,31 @@ def _hit(fault: _Fault, record: Record) -> None:
         fault.nodes[node] = None
     for request, phases in record.fields["requests"].items():
         fault.effects.setdefault(request, _Effect(request, phases, record.time_ns))
+
+
+def _healed(fault: _Fault, record: Record) -> None:
+    if fault.effects:
+        fault.own.append(Moment(record.time_ns, "is healed", 0))
+        fault.is_over = True
+
+
+def _logged(told: list[_Fault], record: Record) -> None:
+    """The first line after a fault has struck that names no request, such as of a connection."""
+    if (text := _line(record)) is None:
+        return
+    for fault in told:
+        if fault.effects and not fault.is_over and not fault.is_logged:
+            fault.is_logged = True
+            fault.own.append(Moment(record.time_ns, text, 0))
+
+
+def _line(record: Record) -> str | None:
+    """A log line in words; None if it is no warning, or a mere appendix."""
+    if record.fields["level"] not in ("WARNING", "ERROR", "CRITICAL"):
+        return None
+    text = said(str(record.fields["message"]))
+    node = record.actor.partition("/")[0]
+    return None if text is None else f"{node} logs: {text[:_LONGEST]}"
 
 
 def _restarted(told: list[_Fault], record: Record) -> None:
@@ -126,21 +157,21 @@ def _tell(told: list[_Fault], record: Record, request: str, text: str) -> None:
             if not effect.load_failed or effect.recomputes:
                 continue
             effect.recomputes = True
-        effect.load_failed |= record.kind == "receiving-finished"
+        effect.load_failed |= record.kind == "receiving-finished" and record.fields["failed"]
         effect.tell(record, text)
 
 
 def _said(record: Record, known: set[str]) -> Iterator[tuple[str, str]]:
-    """What a record says of which request; of loads only that they failed."""
+    """What a record says of which request."""
     fields = record.fields
     match record.kind:
-        case "log" if fields["level"] in ("WARNING", "ERROR", "CRITICAL"):
-            if text := said(str(fields["message"])):
-                node = record.actor.partition("/")[0]
+        case "log":
+            if text := _line(record):
                 for request in requests_named(str(fields["message"]), known):
-                    yield request, f"{node} logs: {text[:_LONGEST]}"
-        case "receiving-finished" if fields["failed"]:
-            yield logical_id(fields["request"]), f"{fields['node']} reports the load as failed"
+                    yield request, text
+        case "receiving-finished":
+            how = "failed" if fields["failed"] else "complete"
+            yield logical_id(fields["request"]), f"{fields['node']} reports the load as {how}"
         case "forward-began":
             for leg, start, _end in fields["requests"]:
                 if leg_kind(leg) == "d":

@@ -47,6 +47,7 @@ def test_a_fault_is_told_with_its_cause_the_recovery_and_the_end() -> None:
     log = Log().log("r1-d0 is early").hit("r1").log("r2-d0 is not struck")
     log.log('{"event": "load-failed", "reason": "retries", "request": "r1-d0"}')
     log.log('{"event": "flight-record", "request": "r1-d0"}').log("one more word on r1-d0")
+    log.log("a connection is renewed").log("and another")
     log.load_failed("r1").load_failed("r2").forward(("r1-d0", 16, 40), ("r2-d0", 0, 9))
     log.forward(("r1-d0", 40, 41)).ended("r2", "error").ended("r1", "length")
     log.add("nemesis", "fault-healed", fault=0)
@@ -54,6 +55,7 @@ def test_a_fault_is_told_with_its_cause_the_recovery_and_the_end() -> None:
         [
             "reaches r1 (read_posted)",
             "r1: d0 logs: load-failed: retries",
+            "d0 logs: a connection is renewed",
             "r1: d0 reports the load as failed",
             "r1: d0 computes its tokens from 16 on",
             "r1: ends well, with 'length'",
