@@ -8,6 +8,8 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
+from vllm.utils.network_utils import get_open_port
+
 from connector.core.config import Settings
 from connector.counters import Counters
 from connector.logs import log
@@ -97,7 +99,7 @@ def open_endpoint(host_ip: str, name: str, settings: Settings, memory: CacheMemo
     Raises:
         TransportError: the memory cannot be registered.
     """
-    transport = Transport(host_ip, name, settings)
+    transport = Transport(host_ip, get_open_port(), name, settings)
     whole = None if memory.backing is None else transport.register(memory.backing)
     local: dict[str, tuple[Any, int]] = {}
     descriptors: MemoryDescriptors = {}

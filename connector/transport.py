@@ -1,7 +1,7 @@
 """mori.io: one engine, its registered memory, sessions with peers, and reads.
 
-This is the only module that knows the library. A read is posted as one batch for each session;
-the library merges what lies together.
+This is the only module that knows the library, and it knows nothing of vLLM. A read is posted as
+one batch for each session; the library merges what lies together.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from mori.io import (
     RdmaBackendConfig,
     XgmiBackendConfig,
 )
-from vllm.utils.network_utils import get_open_port
 
 from connector.core.config import Settings
 from connector.core.errors import ConnectorError
@@ -49,15 +48,14 @@ class Transport:
 
     Args:
         host_ip: that peers connect to.
+        port: likewise; has to be free.
         name: of the rank, for the library's messages; made unique for each start, because the
             library cannot reach a peer that comes back under a name it has known.
         settings: of this engine.
     """
 
-    def __init__(self, host_ip: str, name: str, settings: Settings) -> None:
-        self._engine = IOEngine(
-            f"{name}:{uuid.uuid4().hex}", IOEngineConfig(host_ip, get_open_port())
-        )
+    def __init__(self, host_ip: str, port: int, name: str, settings: Settings) -> None:
+        self._engine = IOEngine(f"{name}:{uuid.uuid4().hex}", IOEngineConfig(host_ip, port))
         self.has_read = False
         """Whether anything was read through it."""
         self._backend = BackendType.XGMI if settings.backend == "xgmi" else BackendType.RDMA

@@ -22,10 +22,12 @@ from hw_tests.preflight import Finding, Host, examine
 _MORI_CPU_FEATURES = frozenset(
     {
         *("counts", "completions", "posts", "events", "processes", "control-plane"),
-        *("no-device", "operating-system"),
+        *("no-device", "operating-system", "transport"),
     }
 )
-_ROCM_FEATURES = frozenset({"xgmi", "gpu-rdma", "processes", "control-plane", "operating-system"})
+_ROCM_FEATURES = frozenset(
+    {"xgmi", "gpu-rdma", "processes", "control-plane", "operating-system", "transport"}
+)
 _LONGEST_CASE_S = 120
 
 

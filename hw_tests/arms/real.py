@@ -16,6 +16,7 @@ import torch
 from mori import cpp as mori_cpp
 from mori import io as mori_io
 
+from connector import transport
 from hw_tests.conformance.arm import Pair
 
 _HOST = "127.0.0.1"
@@ -97,6 +98,13 @@ class RealArm:
     def num_threads(self) -> int:
         return len(os.listdir("/proc/self/task"))
 
+    def transports(self, settings: Any) -> tuple[Any, Any, Any]:
+        make = transport.Transport
+        consumer, producer = (
+            make(_HOST, _free_port(), name, settings) for name in ("consumer", "producer")
+        )
+        return transport, consumer, producer
+
     # --------------------------------------------------- the target's process
 
     def crash_target(self, pair: Pair) -> None:
@@ -120,6 +128,12 @@ class RealArm:
         listener.bind((_HOST, port))
         listener.listen()
         self._mute.append(listener)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
 
 
 def key_of(engine: Any) -> str:

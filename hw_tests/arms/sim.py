@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -48,7 +52,7 @@ class SimArm:
     features = frozenset(
         {
             *("counts", "completions", "posts", "events", "processes", "control-plane"),
-            *("xgmi", "gpu-rdma", "copies", "no-device"),
+            *("xgmi", "gpu-rdma", "copies", "no-device", "transport"),
         }
     )
 
@@ -115,6 +119,26 @@ class SimArm:
     def register_gpu(self, engine: Any, tensor: Any) -> Any:
         gpu = self.mori.MemoryLocationType.GPU
         return engine.register_memory(tensor.data_ptr(), tensor.numel(), 0, gpu)
+
+    def transports(self, settings: Any) -> tuple[Any, Any, Any]:
+        module = self._with_mori("connector.transport")
+        consumer, producer = (
+            self._in_process(process, module.Transport, process.node.ip, 7, name, settings)
+            for name in ("consumer", "producer")
+            for process in [self._new_process(name)]
+        )
+        return module, consumer, producer
+
+    def _with_mori(self, name: str) -> Any:
+        """A fresh copy of a module, which finds the simulated library where the real one is."""
+        spec = find_spec(name)
+        assert spec is not None
+        assert spec.loader is not None
+        module = module_from_spec(spec)
+        mori = ModuleType("mori")
+        with patch.dict(sys.modules, {"mori": mori, "mori.io": self.mori}):
+            spec.loader.exec_module(module)
+        return module
 
     def engine_without_rdma(self, key: str, *, fall_back: bool) -> Any:
         fabric = Fabric(self.kernel, replace(CX7, nics_per_node=0))

@@ -20,6 +20,7 @@ from hw_tests.conformance import (
     failures,
     notifications,
     transfers,
+    transport,
     xgmi,
 )
 from hw_tests.conformance.arm import Case
@@ -32,4 +33,5 @@ CASES: list[Case] = [
     *chunking.case.all,
     *xgmi.case.all,
     *environment.case.all,
+    *transport.case.all,
 ]

@@ -67,6 +67,13 @@ class Arm(Protocol):
     def set_environment(self, name: str, value: str) -> None:
         """Set a variable that the library reads when a backend is made."""
 
+    # "transport"
+    def transports(self, settings: Any) -> tuple[Any, Any, Any]:
+        """The connector's module for ``mori.io``, and of its class a consumer's and a producer's.
+
+        Each has its engine in a process of its own, where the arm has several.
+        """
+
     # "operating-system": the library runs in a process that the case has for itself
     def busy_seconds(self, seconds: float) -> float:
         """How much processor time the process takes in so much time, while the case sleeps."""

@@ -17,7 +17,8 @@ OBSERVED = {
     *(f"2.{n}" for n in (*range(1, 11), 12, 13)),
 }
 """Facts about the library that were seen by running it, in the numbering of the cases."""
-DOCS = Path(__file__).parents[2] / "docs/hardware.md"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs/hardware.md"
 SECTIONS = {case.section for case in CASES}
 
 
@@ -55,6 +56,30 @@ def test_every_observed_fact_has_a_case_and_a_row_in_the_docs() -> None:
     assert table == by_section
 
 
+def imported_files(module: str) -> list[Path]:
+    """The file of a module of the connector, and of those that it imports, and so on."""
+    found: dict[str, Path] = {}
+    names = [module]
+    while names:
+        name = names.pop()
+        path = ROOT / (name.replace(".", "/") + ".py")
+        if name in found or not path.exists():
+            continue
+        found[name] = path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("connector"):
+                names.append(node.module or "")
+    return sorted(found.values())
+
+
+def test_the_transport_needs_little_of_the_connector() -> None:
+    """It runs where vLLM is not: its settings and errors, and what these are made of, go along."""
+    paths = imported_files("connector.transport")
+    files = [path.relative_to(ROOT / "connector").as_posix() for path in paths]
+    assert "core/config.py" in files
+    assert [name for name in files if not name.startswith("core/")] == ["transport.py"]
+
+
 def test_cases_stay_runnable_elsewhere() -> None:
     """What runs beside the real library is Python 3.10 and knows neither simulator nor vLLM."""
     hw_tests = Path(__file__).parents[2] / "hw_tests"
@@ -64,6 +89,7 @@ def test_cases_stay_runnable_elsewhere() -> None:
         hw_tests / f"arms/mori_cpu/{name}.py" for name in ("__init__", "arm", "stand_in/torch")
     ]
     files += [*hw_tests.glob("preflight/*.py"), *hw_tests.glob("arms/rocm/*.py")]
+    files += imported_files("connector.transport")
     for path in files:
         tree = ast.parse(path.read_text(), feature_version=(3, 10))
         names = [
