@@ -13,7 +13,7 @@ from faults.schedule import check_names, decode
 from sim import run as sim_run
 from sim.outcome import RunResult
 from sim.probes import Probe
-from sim.run import Prepare, TestBed, Watch, injected_by
+from sim.run import Prepare, TestBed, Watch, free_worlds, injected_by, run_and_leave
 from sim.scenario import Scenario
 
 
@@ -56,6 +56,9 @@ def run(
         bed.take_faults()
         nemesis.append(Nemesis(bed, faults))
 
-    result = sim_run.run(scenario, prepare=prepare_all, probe=probe, watch=watch)
+    result = run_and_leave(scenario, prepare=prepare_all, probe=probe, watch=watch)
     result = replace(result, injected=injected_by(prepare))
-    return FaultedRun(result, nemesis[0].report(), nemesis[0].table())
+    faulted = FaultedRun(result, nemesis[0].report(), nemesis[0].table())
+    nemesis.clear()  # it holds the world
+    free_worlds()
+    return faulted

@@ -19,7 +19,7 @@ from sim.stopwatch import wall_clock
 from sim.testbed import TestBed
 from sim.workload import Segment
 
-__all__ = ["Prepare", "RunResult", "TestBed", "rehearse", "run"]
+__all__ = ["Prepare", "RunResult", "TestBed", "free_worlds", "rehearse", "run", "run_and_leave"]
 
 
 class Watch(Protocol):
@@ -54,11 +54,28 @@ def run(
             this process has another hash seed than all runs have.
         TestbedError: the testbed itself failed.
     """
+    result = run_and_leave(scenario, prepare=prepare, probe=probe, watch=watch)
+    free_worlds()
+    return result
+
+
+def run_and_leave(
+    scenario: Scenario,
+    *,
+    prepare: Prepare | None = None,
+    probe: Probe | None = None,
+    watch: Watch | None = None,
+) -> RunResult:
+    """As ``run``, for callers that still hold on to the world; ``free_worlds`` is up to them."""
     _require_hash_seed()
     rehearse(scenario, watch)
-    result = _run(scenario, prepare, probe, watch)
-    gc.collect()  # a world is full of cycles, and worlds would pile up until Python saw to it
-    return result
+    return _run(scenario, prepare, probe, watch)
+
+
+def free_worlds() -> None:
+    """Free the worlds that nobody holds on to: they are full of cycles, and would pile up until
+    Python saw to it. One that is still held is gone through all the same, for nothing."""
+    gc.collect()
 
 
 def _require_hash_seed() -> None:

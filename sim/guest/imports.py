@@ -21,6 +21,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from sim.guest.compiled_once import compiled_once
 from sim.guest.sources import GuestSources
 from sim.kernel.plain_text import GUEST_ROOT
 
@@ -143,7 +144,8 @@ class GuestImporter:
         module.__dict__["__builtins__"] = self._builtins
         self._copies[name] = sys.modules[alias] = module
         try:
-            exec(source.code, module.__dict__)
+            with compiled_once():
+                exec(source.code, module.__dict__)
         except BaseException:
             del self._copies[name], sys.modules[alias]
             raise

@@ -181,6 +181,17 @@ def test_messages_arrive_as_the_receivers_own_classes(
     assert received.text == "x"
 
 
+def test_processes_share_the_code_of_generated_methods_and_nothing_else(
+    two: tuple[GuestImporter, GuestImporter],
+) -> None:
+    """What dataclasses write is compiled for the first process; each has its own functions."""
+    ours, theirs = (one.load("shop.role").Message.__init__ for one in two)
+    assert ours is not theirs
+    assert ours.__code__ is theirs.__code__
+    assert ours.__globals__ is not theirs.__globals__
+    assert "exec" not in vars(dataclasses)
+
+
 def test_a_failed_import_leaves_nothing_behind(two: tuple[GuestImporter, GuestImporter]) -> None:
     """A module that raises while it is executed can be tried again."""
     for _ in range(2):
