@@ -38,11 +38,12 @@ CrashHook = Callable[[Process], None]
 class Wait:
     """One parking of a task: the first of event and time-out ends it, the other is ignored."""
 
-    __slots__ = ("fired", "kernel", "over", "task")
+    __slots__ = ("fired", "kernel", "loop", "over", "task")
 
-    def __init__(self, kernel: Kernel, task: Task) -> None:
+    def __init__(self, kernel: Kernel, task: Task, loop: PollingLoop | None = None) -> None:
         self.kernel = kernel
         self.task = task
+        self.loop = loop
         self.over = False
         self.fired = False
 
@@ -59,9 +60,8 @@ class Wait:
     def on_look(self, _event: Event) -> None:
         """The time-out is that of a polling loop, which decides whether it ends the wait."""
         if not self.over:
-            loop = self.task.polling_loop
-            assert loop is not None
-            loop.due(self)
+            assert self.loop is not None
+            self.loop.due(self)
 
 
 def _is_over(event: Event) -> bool:
@@ -117,9 +117,9 @@ class Kernel:
     def sleep(self, duration_ns: int) -> None:
         """Park the current task for ``duration_ns``; 0 lets everything due now run first."""
         task = self.require_task("sleep")
-        loop = task.polling_loop
-        if loop is not None and loop.takes_sleep():
-            loop.sleep(Wait(self, task), duration_ns)
+        loop = task.loop_that_sleeps()
+        if loop is not None:
+            loop.sleep(Wait(self, task, loop), duration_ns)
         else:
             self.env.activity += 1
             self.env.timeout(duration_ns).callbacks.append(Wait(self, task).on_event)
@@ -132,10 +132,10 @@ class Kernel:
         if event.callbacks is None:  # processed already
             return True
         task = self.require_task("wait")
-        waiting = Wait(self, task)
+        loop = None if timeout_ns is None else task.loop_that_sleeps()
+        waiting = Wait(self, task, loop)
         event.callbacks.append(waiting.on_event)
-        loop = task.polling_loop
-        if timeout_ns is not None and loop is not None and loop.takes_sleep():
+        if timeout_ns is not None and loop is not None:
             loop.sleep(waiting, timeout_ns)
         elif timeout_ns is not None:
             self.env.timeout(timeout_ns).callbacks.append(waiting.on_timeout)
@@ -143,15 +143,12 @@ class Kernel:
         return waiting.fired
 
     def will_poll(self) -> None:
-        """The next timed wait of the running thread is one between two looks of its own loop."""
+        """The next timed wait or sleep of the running thread is between two looks of its own."""
         task = self.require_task("polling")
-        loop = task.polling_loop
-        if loop is None:
-            loop = PollingLoop(self, lambda _count, _period_ns: None)
-            loop.join(task)
-            task.polls_alone = self.has_polling_threads = True
-        if task.polls_alone:
-            loop.will_sleep()
+        if task.own_loop is None:
+            task.own_loop = PollingLoop(self, lambda _count, _period_ns: None)
+            self.has_polling_threads = True
+        task.own_loop.will_sleep()
 
     def event(self) -> Event:
         return self.env.event()
@@ -326,7 +323,7 @@ class Kernel:
             for hook in self._switch_hooks:
                 hook(process)
         loop = self.env.loop
-        if loop is None or loop is not task.polling_loop:
+        if loop is None or loop not in (task.polling_loop, task.own_loop):
             self.env.activity += 1
         if not self.env.unobserved:
             self.log.switched(self.now_ns, task.number)

@@ -45,7 +45,7 @@ class PollingLoop:
         self._on_skipped = on_skipped
         self._priority = _PRIORITY + len(kernel.polling_loops)
         kernel.polling_loops.append(self)
-        self._sleeps = False
+        self.will_sleep_next = False
         self._next_look: Event | None = None
         self._began_ns = 0
         self._period_ns = 0
@@ -63,15 +63,15 @@ class PollingLoop:
 
     def will_sleep(self) -> None:
         """The next sleep of a task of the loop ends the look."""
-        self._sleeps = True
+        self.will_sleep_next = True
 
     def looks(self) -> None:
         """It does not sleep now."""
-        self._sleeps = False
+        self.will_sleep_next = False
 
     def takes_sleep(self) -> bool:
         """Whether the sleep that begins now is the one between two looks."""
-        sleeps, self._sleeps = self._sleeps, False
+        sleeps, self.will_sleep_next = self.will_sleep_next, False
         return sleeps
 
     def sleep(self, wait: Wait, duration_ns: int) -> Event:

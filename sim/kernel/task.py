@@ -46,9 +46,23 @@ class Task(greenlet.greenlet):
         self.killed = False
         self.finished = False
         self.polling_loop: PollingLoop | None = None
-        self.polls_alone = False
+        """The engine's, in whose looks it works."""
+        self.own_loop: PollingLoop | None = None
+        """Of this thread alone, whatever else it works in."""
         self.waiting_for: str | Callable[[], str] = ""
         self.locals: dict[Any, Any] = {}
+
+    @property
+    def ends_look(self) -> bool:
+        """Whether the next sleep is the engine's, between two of its looks."""
+        return self.polling_loop is not None and self.polling_loop.will_sleep_next
+
+    def loop_that_sleeps(self) -> PollingLoop | None:
+        """Whose next look it is that the wait which begins now waits for."""
+        for loop in (self.polling_loop, self.own_loop):
+            if loop is not None and loop.takes_sleep():
+                return loop
+        return None
 
     @property
     def path(self) -> str:

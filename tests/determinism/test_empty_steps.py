@@ -89,6 +89,28 @@ def test_a_thread_that_polls_its_queue_has_the_same_history(fault: str) -> None:
     assert steps < 0.75 * real
 
 
+def test_a_thread_that_sleeps_until_a_flag_is_set_has_the_same_history() -> None:
+    """MoRIIO's producer, inside a step, waits for a consumer that nonsense has made deaf."""
+    nonsense = [
+        {"kind": "malformed-message", "content": "random", "when": {"phase": "queued_at_p"}},
+        {"kind": "malformed-message", "content": "nested", "when": {"phase": "handshake"}},
+    ]
+    scenario = Scenario(
+        seed=89,
+        connector="moriio",
+        workload=GeneratedWorkload(requests=6, length_scale=0.05, rate_rps=40),
+        extra_config={"read_mode": "false", "transfer_timeout": 3.0},
+        faults=tuple(nonsense),
+        quiet_phase_s=2.0,
+        max_virtual_s=6.0,
+    )
+    skipping, steps = what_happens(scenario, skip=True)
+    stepping, real = what_happens(scenario, skip=False)
+    assert skipping == stepping
+    assert real == stepping["steps"]
+    assert steps < 0.75 * real
+
+
 @pytest.mark.parametrize("executor", ["single-process", "multi-process"])
 @pytest.mark.parametrize("connector", ["moriio", "hybrid"])
 def test_ranks_in_lock_step_have_the_same_history(connector: str, executor: str) -> None:

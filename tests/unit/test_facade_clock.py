@@ -96,6 +96,57 @@ def test_polling_the_clock_moves_it() -> None:
     assert 50_000_000 <= world.run(main) < 60_000_000
 
 
+def counts_in_a_loop(sleep: Any) -> None:
+    for _ in range(500):
+        sleep(0.001)
+
+
+def counts_down(sleep: Any) -> None:
+    left = 500
+    while left:
+        left -= 1
+        sleep(0.001)
+
+
+def counts_outside_a_helper(sleep: Any) -> None:
+    def nap() -> None:
+        sleep(0.001)
+
+    for _ in range(500):
+        nap()
+
+
+@pytest.mark.parametrize("doze", [counts_in_a_loop, counts_down, counts_outside_a_helper])
+def test_a_loop_that_counts_its_sleeps_takes_all_of_them(doze: Any) -> None:
+    world = World()
+    naps = []
+
+    def main() -> float:
+        doze(lambda s: (naps.append(1), world.time.sleep(s)))
+        return float(world.time.monotonic())
+
+    world.kernel.call_later(10 * SECOND, int)
+    assert world.run(main) == 0.5
+    assert len(naps) == 500
+
+
+def test_a_loop_that_waits_for_news_is_passed_over_until_there_is_some() -> None:
+    """Ten thousand sleeps, of which few take place, and the news is seen when it would be."""
+    world = World()
+    news: list[int] = []
+    looks: list[int] = []
+
+    def main() -> float:
+        while not news:
+            looks.append(1)
+            world.time.sleep(0.001)
+        return float(world.time.monotonic())
+
+    world.kernel.call_later(10 * SECOND - 500, news.append, 1)
+    assert world.run(main) == 10.0
+    assert len(looks) < 20
+
+
 def test_negative_sleep_is_refused() -> None:
     """As by the real one."""
     world = World()

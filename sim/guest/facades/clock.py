@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import calendar
 import datetime as real_datetime
+import sys
 import time as real_time
 from collections.abc import Callable
 from types import ModuleType
@@ -16,6 +17,7 @@ from typing import Any
 
 from sim.errors import TaskKilled
 from sim.guest.facades.proxy import Facade, ModuleProxy
+from sim.guest.facades.standstill import stands_still
 from sim.guest.facades.waiting import enter, timeout_ns
 from sim.kernel import Kernel
 from sim.units import MS, SECOND, ns_to_seconds
@@ -89,7 +91,11 @@ def make(kernel: Kernel) -> ModuleType:
         enter(kernel)
         if kernel.closing:
             raise TaskKilled
-        kernel.sleep(timeout_ns(seconds))
+        duration_ns = timeout_ns(seconds)
+        task = kernel.require_task("sleep")
+        if not task.ends_look and stands_still(task, sys._getframe(1), duration_ns):
+            kernel.will_poll()
+        kernel.sleep(duration_ns)
 
     members: dict[str, Any] = {"time": reader.wall, "time_ns": reader.wall_ns, "sleep": sleep}
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
