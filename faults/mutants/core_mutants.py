@@ -79,7 +79,7 @@ CORE_MUTANTS = (
         wrong="len(blocks)",
         models=_STATES,
         settings={
-            "engine.speculation": "{method: mtp, num_speculative_tokens: 2}",
+            "engine.speculation": "{method: dspark, num_speculative_tokens: 2}",
             "kv_load_failure_policy": "fail",
         },
     ),

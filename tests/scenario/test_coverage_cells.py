@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from faults.cells import possible_phases
+from faults.kinds import KINDS
 from faults.running import run
 from faults.schedule import with_faults
 from sim.lifecycle import PHASES
@@ -19,7 +20,8 @@ FAR_APART = Scenario(
     quiet_phase_s=0.0,
     max_virtual_s=3.0,
 )
-WAYS = ("'true'", "'false'")  # MoRIIO reads, and writes
+READS, WRITES = ({"extra_config.read_mode": mode} for mode in ("'true'", "'false'"))
+REFUSES = {"connector": "hybrid"}
 LEFT_DURING_THE_READ = (
     "abort:phase=read_in_flight,request=req-{last}"  # its blocks stay for a while
 )
@@ -39,6 +41,8 @@ AIMS = {
     "abort": ANY,
     **dict.fromkeys(OF_ENGINES, ANY_ON_NODE),
     "early-hand-off": ANY,
+    "key-stripped": "{kind}:request={request}",
+    "mixed-up-params": "{kind}:phase={phase},request={request}",
     "hand-off-lost": "{kind}:request={request}",
     "router-hold": "{kind}:request={request},seconds=0.05",
     "router-retry": ANY + ",same_transfer_id={known}",
@@ -52,7 +56,7 @@ AIMS = {
 def test_every_phase_that_is_possible_is_hit(kind: str) -> None:
     """One request for each phase, and one fault that waits for it there."""
     hit = set()
-    for read_mode in WAYS:
+    for way in (REFUSES,) if KINDS[kind].needs_fail_closed else (READS, WRITES):
         faults = [
             AIMS[kind].format(
                 kind=kind,
@@ -65,7 +69,7 @@ def test_every_phase_that_is_possible_is_hit(kind: str) -> None:
         ]
         if "finished" in possible_phases(kind):
             faults.append(LEFT_DURING_THE_READ.format(last=len(PHASES) - 1))
-        scenario = with_settings(FAR_APART, {"extra_config.read_mode": read_mode})
+        scenario = with_settings(FAR_APART, way)
         row = run(with_faults(scenario, faults)).coverage[kind]
         hit |= {phase for phase, count in row.items() if count}
     assert hit == set(possible_phases(kind))
