@@ -82,8 +82,8 @@ REFUSAL_MUTANTS = (
         breaks="A load may take twenty times its time-out, and a step that waits for it.",
         module="connector.core.config",
         qualname="parse_settings",
-        right='get("transfer_timeout", _seconds, 30.0)',
-        wrong='20 * get("transfer_timeout", _seconds, 30.0)',
+        right='get("transfer_timeout", _seconds)',
+        wrong='20 * get("transfer_timeout", _seconds)',
         settings={
             "extra_config.load_mode": "sync",
             "extra_config.transfer_timeout": "1",
