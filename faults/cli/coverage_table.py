@@ -35,7 +35,8 @@ def _table(coverage: Coverage) -> Table:
     )
     table.add_column("fault", no_wrap=True)
     for phase in PHASES:
-        table.add_column(phase.replace("_", " "), justify="right")
+        words = phase.split("_")
+        table.add_column(" ".join(words), justify="right", min_width=max(map(len, words)))
     for kind, row in coverage.items():
         table.add_row(kind, *(_cell(row.get(phase)) for phase in PHASES))
     return table

@@ -23,6 +23,7 @@ def shown(width: int) -> str:
 
 def test_a_wide_terminal_gets_a_table() -> None:
     """A number where a fault was, 0 for a hole, and nothing where it cannot be."""
+    assert "…" not in shown(145)
     lines = shown(180).splitlines()
     (abort,) = (line for line in lines if "abort" in line)
     cells = [cell.strip() for cell in re.split("[│┃]", abort)[1:-1]]
