@@ -27,6 +27,7 @@ class _Count:
     blocks: set[int] = field(default_factory=set)
     bytes: int = 0
     landings: int = 0
+    last: Any = None
 
 
 class TransferCount(Probe):
@@ -43,15 +44,16 @@ class TransferCount(Probe):
         if found is None:
             return
         worker, touched = found
-        ids = np.unique(touched.block_id)
-        owners = self._blocks.node(worker.engine.name).owners_among(ids)
-        if not owners or logical_id(owners[-1]).startswith(self._excluded):
-            return
         # Blocks of a common prefix belong to who came first, and are read for who came last.
-        count = self._counts.setdefault(logical_id(owners[-1]), _Count())
-        count.blocks.update(ids.tolist())
-        count.bytes += int(np.sum(landing.sizes))
+        owner = self._blocks.node(worker.engine.name).newest_owner_among(touched.block_id)
+        if owner is None or logical_id(owner).startswith(self._excluded):
+            return
+        count = self._counts.setdefault(logical_id(owner), _Count())
+        count.bytes += int(landing.sizes.sum())
         count.landings += 1
+        if not np.array_equal(touched.block_id, count.last):  # layers mostly repeat each other
+            count.last = touched.block_id
+            count.blocks.update(touched.block_id.tolist())
 
     def by_request(self) -> dict[str, Transferred]:
         """In order of the first landing."""

@@ -139,6 +139,12 @@ class NodeBlocks:
         owners = self.owner[ids[self.let_go_ns[ids] == _STILL_HELD]]
         return [self.requests[n] for n in np.unique(owners).tolist() if n != _NOBODY]
 
+    def newest_owner_among(self, ids: Integers) -> str | None:
+        """The request that came last of those that own one of the blocks and hold it still."""
+        owners = self.owner[ids[self.let_go_ns[ids] == _STILL_HELD]]
+        number = int(owners.max()) if owners.size else _NOBODY
+        return None if number == _NOBODY else self.requests[number]
+
     def state_of(self, block: int) -> str:
         """Who has ``block``, in words."""
         holders = self.holders_of(block)
