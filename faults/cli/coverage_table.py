@@ -20,7 +20,7 @@ def print_coverage(console: Console, coverage: Coverage) -> None:
     """Print how often each possible pair of kind and phase was hit; what cannot be stays empty."""
     table = _table(coverage)
     unlimited = console.options.update(width=_MORE_THAN_ANY)
-    if console.measure(table, options=unlimited).minimum <= console.width:
+    if console.measure(table, options=unlimited).maximum <= console.width:
         console.print(table)
         return
     for kind, row in coverage.items():
