@@ -17,10 +17,10 @@ from connector.core.hold import LEASE, LeaseAction, LeaseEvent, LeaseState
 from connector.core.offer import EXTENSION_KEY, HoldId, make_extension
 from connector.core.pairing import first_positions
 from connector.core.payload import encode, pad_dropped_token
-from connector.core.prompt import prompt_of
 from connector.counters import Counters
 from connector.logs import log
 from connector.metadata import ExpectedHold, Renewals, StepOrders
+from connector.prompts import prompt_of_request
 
 _TRUNCATED = "_p_side_truncated"  # upstream's mark, so that either connector does it once
 _HANDED_OVER = (RequestStatus.FINISHED_LENGTH_CAPPED, RequestStatus.FINISHED_STOPPED)
@@ -213,7 +213,7 @@ class ProducerScheduler:
             payload = pad_dropped_token(self._groups, payload, num_prompt)
         firsts = first_positions(self._groups, payload, num_prompt)
         hold = HoldId(self.incarnation, expected.number)
-        prompt = prompt_of(num_prompt, request.prompt_token_ids)
+        prompt = prompt_of_request(request, num_prompt)
         return {
             "do_remote_prefill": True,
             "do_remote_decode": False,

@@ -21,7 +21,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
     MoRIIOConstants,
 )
 
-from connector.core.errors import MalformedPayload
+from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.fingerprint import PROTOCOL_VERSION, Fingerprint
 from connector.core.offer import EXTENSION_KEY, HoldId
 from connector.core.verification import DIGEST, Blocks, Digest
@@ -79,7 +79,12 @@ def encode_welcome(
 
 
 def decode_welcome(first: bytes, second: bytes) -> Welcome:
-    """Raises MalformedPayload."""
+    """A peer's answer to the handshake.
+
+    Raises:
+        MalformedPayload: it is none.
+        PeerMismatch: the peer runs this connector in another version.
+    """
     try:
         metadata = msgspec.msgpack.decode(first, type=AgentMetadata)
         descriptors = msgspec.msgpack.decode(second)
@@ -93,8 +98,13 @@ def decode_welcome(first: bytes, second: bytes) -> Welcome:
     ):
         raise MalformedPayload("the handshake answer has no memory descriptors by layer")
     extension = metadata.hybrid
-    if extension.get("version") != PROTOCOL_VERSION:
+    if not extension:
         return Welcome(metadata, descriptors, None, None)
+    if extension.get("version") != PROTOCOL_VERSION:
+        raise PeerMismatch(
+            f"the peer speaks version {reprlib.repr(extension.get('version'))} of the transfer "
+            f"protocol and this engine {PROTOCOL_VERSION}; run the same connector on both"
+        )
     fingerprint = extension.get("fingerprint")
     if not isinstance(fingerprint, dict):
         raise MalformedPayload(f"fingerprint is {reprlib.repr(fingerprint)}; expected a mapping")

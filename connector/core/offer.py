@@ -239,8 +239,8 @@ def _check_same(theirs: Prompt, ours: Prompt) -> None:
         )
     if theirs.digest != ours.digest:
         raise ForeignOffer(
-            "the producer's prompt has other tokens than the one here; both legs must have the "
-            "same prompt"
+            "the producer's prompt has other tokens or media, or another LoRA adapter, than the "
+            "one here; both legs must have the same prompt"
         )
 
 
@@ -253,7 +253,8 @@ def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
     version = extension.get("version")
     if version != PROTOCOL_VERSION:
         raise MalformedPayload(
-            f"{EXTENSION_KEY}.version is {version!r}; this connector speaks {PROTOCOL_VERSION}"
+            f"{EXTENSION_KEY}.version is {version!r}; this connector speaks {PROTOCOL_VERSION}; run "
+            "the same connector on both engines"
         )
     return extension
 

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import struct
 from collections.abc import Sequence
 from typing import NamedTuple
+
+_COUNTED = re.compile(r"(.*:)?renderer\d+-mm-\d+-")
+
+
+class Feature(NamedTuple):
+    """An image, a recording or the like in a prompt.
+
+    Args:
+        identifier: by its contents, as vLLM has it.
+        offset: of its first token.
+        length: in tokens.
+    """
+
+    identifier: str
+    offset: int
+    length: int
 
 
 class Prompt(NamedTuple):
@@ -13,22 +31,45 @@ class Prompt(NamedTuple):
 
     Args:
         num_tokens: as the router sent it.
-        digest: of its tokens; None where it consists of embeddings.
+        digest: of all else that its cache depends on, as far as that is known; None where it
+            consists of embeddings alone.
     """
 
     num_tokens: int
     digest: str | None
 
 
-def prompt_of(num_tokens: int, token_ids: Sequence[int] | None) -> Prompt:
+def prompt_of(
+    num_tokens: int,
+    token_ids: Sequence[int] | None,
+    features: Sequence[Feature] = (),
+    adapter: str | None = None,
+) -> Prompt:
     """The name of a prompt of ``num_tokens``.
 
     The digest is of those whose cache a load may read, all but the last. So it does not matter
     whether a producer has dropped that one.
+
+    Args:
+        num_tokens: as the router sent it.
+        token_ids: None where it consists of embeddings.
+        features: in the order of the prompt.
+        adapter: name of the LoRA adapter. Its path may differ from machine to machine.
     """
-    if token_ids is None:
+    packed = b""
+    if token_ids is not None:
+        num_read = num_tokens - 1
+        read = token_ids if len(token_ids) == num_read else token_ids[:num_read]
+        packed = struct.pack(f"<{len(read)}i", *read)  # in the way of every request, so in C alone
+    if features or adapter is not None:
+        named = [(_by_content(feature), *feature[1:]) for feature in features]
+        packed += json.dumps([token_ids is None, named, adapter]).encode()
+    elif token_ids is None:
         return Prompt(num_tokens, None)
-    num_read = num_tokens - 1
-    read = token_ids if len(token_ids) == num_read else token_ids[:num_read]
-    packed = struct.pack(f"<{len(read)}i", *read)  # in the way of every request, so in C alone
     return Prompt(num_tokens, hashlib.sha256(packed).hexdigest())
+
+
+def _by_content(feature: Feature) -> str:
+    """Without its caches vLLM numbers what it is sent (renderers/base.py), and each engine counts
+    for itself."""
+    return "" if _COUNTED.match(feature.identifier) else feature.identifier

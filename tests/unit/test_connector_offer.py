@@ -54,7 +54,7 @@ def test_an_offer_for_other_tokens_is_refused(at: int) -> None:
     """Anywhere among those whose cache is read."""
     other = TOKENS[:100]
     other[at] += 1
-    with pytest.raises(MalformedPayload, match="has other tokens than the one here"):
+    with pytest.raises(MalformedPayload, match="has other tokens or media"):
         parse(offer_for(100, TOKENS[:100]), other)
 
 
@@ -85,6 +85,8 @@ def refused(params: dict[str, Any]) -> StepOrders:
         request_id="req-d0",
         num_prompt_tokens=112,
         prompt_token_ids=TOKENS,
+        mm_features=[],
+        lora_request=None,
         kv_transfer_params=params,
     )
     assert scheduler.get_num_new_matched_tokens(asked, 0) == (111, True)

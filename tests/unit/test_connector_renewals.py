@@ -9,6 +9,7 @@ import pytest
 
 from connector import wire
 from connector.core.errors import MalformedPayload, PeerMismatch
+from connector.core.fingerprint import PROTOCOL_VERSION
 from connector.core.offer import EXTENSION_KEY, Address, HoldId
 from connector.counters import Counters
 from connector.holds import HoldBook
@@ -186,7 +187,7 @@ def test_one_ranks_renewal_is_enough() -> None:
 
 
 def packed(**fields: object) -> bytes:
-    return msgspec.msgpack.encode({"type": EXTENSION_KEY, "version": 1, **fields})
+    return msgspec.msgpack.encode({"type": EXTENSION_KEY, "version": PROTOCOL_VERSION, **fields})
 
 
 def test_a_renewal_arrives_as_it_was_sent() -> None:

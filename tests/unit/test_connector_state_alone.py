@@ -50,6 +50,8 @@ def request(offer: dict[str, Any]) -> Any:
         request_id="req-d0",
         num_prompt_tokens=PROMPT,
         prompt_token_ids=list(range(PROMPT)),
+        mm_features=[],
+        lora_request=None,
         kv_transfer_params=dict(offer),
     )
 

@@ -81,6 +81,8 @@ def request(num_tokens: int) -> Any:
         status=RequestStatus.FINISHED_LENGTH_CAPPED,
         num_prompt_tokens=num_tokens,
         prompt_token_ids=list(range(num_tokens)),
+        mm_features=[],
+        lora_request=None,
         kv_transfer_params={"do_remote_decode": True, "transfer_id": "tx-1"},
     )
 

@@ -1,0 +1,24 @@
+"""The name of the prompt of one of vLLM's requests."""
+
+from __future__ import annotations
+
+from vllm.v1.request import Request
+
+from connector.core.prompt import Feature, Prompt, prompt_of
+
+
+def prompt_of_request(request: Request, num_tokens: int) -> Prompt:
+    """The name of the prompt that the router sent.
+
+    Args:
+        request: of either leg.
+        num_tokens: of the prompt, with one that this engine has dropped.
+    """
+    if not request.mm_features and request.lora_request is None:
+        return prompt_of(num_tokens, request.prompt_token_ids)
+    features = [
+        Feature(feature.identifier, feature.mm_position.offset, feature.mm_position.length)
+        for feature in request.mm_features
+    ]
+    adapter = None if request.lora_request is None else request.lora_request.lora_name
+    return prompt_of(num_tokens, request.prompt_token_ids, features, adapter)
