@@ -17,15 +17,16 @@ from vllm.v1.request import Request
 from connector.core.admission import NOTHING, Answer, promise, span_of
 from connector.core.errors import ConnectorError, ForeignOffer, MalformedPayload
 from connector.core.groups import GroupKind, TransferGroups
+from connector.core.legs import is_sample
 from connector.core.load import Cause
 from connector.core.offer import Offer, parse_address, parse_hold, parse_offer
 from connector.core.pairing import LoadMode, check_remote, plan_read, show_state
-from connector.core.prompt import prompt_of
 from connector.core.request import REQUEST, RequestAction, RequestEvent, RequestState
 from connector.core.zeroing import without_destinations
 from connector.counters import Counters
 from connector.logs import dump, log
-from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder, StepOrders
+from connector.metadata import KeepOrder, LoadOrder, ReleaseOrder, Share, StepOrders
+from connector.prompts import prompt_of_request
 
 if TYPE_CHECKING:
     from vllm.v1.core.kv_cache_manager import KVCacheManager
@@ -39,6 +40,7 @@ class _Remote:
     """A request with a remote prefill.
 
     Args:
+        share: of the hold; None if the offer does not tell.
         refusal: why its offer cannot be used.
         local_hit: tokens that vLLM found here when it last looked.
         lacks_state: whether that is all but the last, without a state to go on from.
@@ -46,7 +48,7 @@ class _Remote:
 
     state: RequestState
     offer: Offer | None
-    release: ReleaseOrder | None
+    share: Share | None
     refusal: str | None
     local_hit: int = 0
     lacks_state: bool = False
@@ -89,12 +91,11 @@ class ConsumerScheduler:
     def on_new_request(self, request: Request) -> None:
         """Have the producer hold the blocks while the request waits and is loaded."""
         remote = self._remote(request)
-        if remote is None or remote.offer is None or remote.offer.hold is None:
+        if remote is None or remote.share is None:
             return
-        offer = remote.offer
-        self._next_orders().kept.append(
-            KeepOrder(request.request_id, offer.address, remote.offer.hold, offer.lease_s)
-        )
+        name, lease_s = request.request_id, 0.0 if remote.offer is None else remote.offer.lease_s
+        order = KeepOrder(name, remote.share, lease_s, is_sample(name))
+        self._next_orders().kept.append(order)
 
     def bind_kv_cache_manager(self, manager: KVCacheManager) -> None:
         self._manager = manager
@@ -144,7 +145,7 @@ class ConsumerScheduler:
             event = RequestEvent.LOAD_IN_STEP
         for action in self._advance(request.request_id, remote, event):
             if action is RequestAction.RELEASE:
-                self._release(remote)
+                self._release(request.request_id, remote)
             elif is_refused:
                 self._refuse(request.request_id, remote)
             else:
@@ -184,7 +185,7 @@ class ConsumerScheduler:
             return
         for action in self._advance(request.request_id, remote, RequestEvent.ENDED):
             assert action is RequestAction.RELEASE
-            self._release(remote)
+            self._release(request.request_id, remote)
 
     def update_connector_output(self, output: KVConnectorOutput) -> None:
         if not output.finished_recving:
@@ -211,19 +212,19 @@ class ConsumerScheduler:
             offer = parse_offer(
                 params,
                 self._groups,
-                prompt=prompt_of(request.num_prompt_tokens, request.prompt_token_ids),
+                prompt=prompt_of_request(request, request.num_prompt_tokens),
                 tp_size=self._tp_size,
                 embedded=_address_in(request.request_id),
             )
         except ForeignOffer as error:  # the blocks are another request's, which may be reading them
             return _Remote(RequestState.OFFERED, None, None, str(error))
         except ConnectorError as error:
-            release = self._release_of(request, params)
-            return _Remote(RequestState.OFFERED, None, release, str(error))
-        release = ReleaseOrder(offer.transfer_id, offer.address, offer.hold)
-        return _Remote(RequestState.OFFERED, offer, release, None)
+            share = self._share_of(request, params)
+            return _Remote(RequestState.OFFERED, None, share, str(error))
+        share = Share(offer.transfer_id, offer.address, offer.hold)
+        return _Remote(RequestState.OFFERED, offer, share, None)
 
-    def _release_of(self, request: Request, params: dict[str, object]) -> ReleaseOrder | None:
+    def _share_of(self, request: Request, params: dict[str, object]) -> Share | None:
         """Of an offer that cannot be used, if it tells whom to release."""
         transfer_id = params.get("transfer_id")
         try:
@@ -235,7 +236,7 @@ class ConsumerScheduler:
             hold = parse_hold(params)  # a retry of the prefill has the same transfer id
         except ConnectorError:
             hold = None
-        return ReleaseOrder(transfer_id, address, hold) if isinstance(transfer_id, str) else None
+        return Share(transfer_id, address, hold) if isinstance(transfer_id, str) else None
 
     def _next_orders(self) -> StepOrders:
         """Of the next step; there are none until somebody has something to do."""
@@ -317,22 +318,22 @@ class ConsumerScheduler:
     def _refuse(self, request_id: str, remote: _Remote) -> None:
         self._next_orders().refused.append(request_id)
         self._counters.add(f"failed_loads:{Cause.BAD_OFFER}")
-        about = self._log.bind(request=request_id, **_named(remote.release))
+        about = self._log.bind(request=request_id, **_named(remote.share))
         about.error("offer-refused", cause=Cause.BAD_OFFER, reason=remote.refusal)
         dump(about, request_id)
-        self._release(remote)
+        self._release(request_id, remote)
 
-    def _release(self, remote: _Remote) -> None:
-        if remote.release is not None:
-            self._next_orders().releases.append(remote.release)
+    def _release(self, request_id: str, remote: _Remote) -> None:
+        if remote.share is not None:
+            self._next_orders().releases.append(ReleaseOrder(request_id, remote.share))
 
 
-def _named(release: ReleaseOrder | None) -> dict[str, str]:
+def _named(share: Share | None) -> dict[str, str]:
     """The transfer and the producer of an offer, as far as it tells."""
-    if release is None:
+    if share is None:
         return {}
-    address = release.address
-    return {"transfer": release.transfer_id, "peer": f"{address.host}:{address.handshake_port}"}
+    address = share.address
+    return {"transfer": share.transfer_id, "peer": f"{address.host}:{address.handshake_port}"}
 
 
 def _address_in(request_id: str) -> tuple[str, int, int] | None:

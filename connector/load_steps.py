@@ -222,7 +222,7 @@ class LoadSteps:
         elif action is LoadAction.ASK:
             self._confirmation.begin(load, now)
         elif action is LoadAction.RELEASE:
-            self._releaser.release(ReleaseOrder(order.transfer_id, order.address, order.hold))
+            self._releaser.release(ReleaseOrder(order.request_id, order.share))
         else:
             self._report(load, is_loaded=action is LoadAction.REPORT_LOADED, now=now)
 

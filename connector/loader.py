@@ -100,6 +100,8 @@ class Loader:
             with self._survives():
                 self._renewer.go_on(now)
             with self._survives():
+                self._releaser.go_on(now)
+            with self._survives():
                 reading_from = [load.peer for load in self._loads]
                 self._peers.close_unused([*reading_from, *self._renewer.connecting])
             with self._survives():
@@ -123,7 +125,7 @@ class Loader:
         while True:
             is_idle = not self._loads and not self._renewer.sockets
             try:
-                order = self._orders.get(is_idle, self._renewer.seconds_to_next(time.monotonic()))
+                order = self._orders.get(is_idle, self._seconds_to_next(time.monotonic()))
             except queue.Empty:
                 return True
             if order is None:
@@ -133,9 +135,14 @@ class Loader:
                     self._releaser.release(order)
             elif isinstance(order, KeepOrder):
                 with self._survives():
-                    self._renewer.keep(order, time.monotonic())
+                    self._releaser.keep(order, time.monotonic())
             else:
                 self._loads.append(order)
+
+    def _seconds_to_next(self, now: float) -> float | None:
+        """Until something is due that is no load's."""
+        waits = (self._renewer.seconds_to_next(now), self._releaser.seconds_to_next(now))
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def _rest(self) -> None:
         """Until an answer arrives, or for a moment."""

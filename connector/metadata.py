@@ -33,29 +33,52 @@ class LoadOrder(NamedTuple):
     plan: Plan
     waits: bool
 
+    @property
+    def share(self) -> Share:
+        """What names the hold to the decode legs that share it."""
+        return Share(self.transfer_id, self.address, self.hold)
 
-class KeepOrder(NamedTuple):
-    """Renew the lease of a hold until it is released.
+
+class Share(NamedTuple):
+    """Names a hold to the decode legs that share it.
 
     Args:
-        request_id: vLLM's.
+        transfer_id: that all legs share.
         address: of the producer.
-        hold: the producer's.
-        lease_s: how long it lasts from each renewal on.
+        hold: the producer's; None if it cannot be asked about it.
     """
-
-    request_id: str
-    address: Address
-    hold: HoldId
-    lease_s: float
-
-
-class ReleaseOrder(NamedTuple):
-    """Tell a producer that nothing (more) will be read."""
 
     transfer_id: str
     address: Address
     hold: HoldId | None
+
+
+class KeepOrder(NamedTuple):
+    """Keep a hold for one decode leg until this one releases it.
+
+    Args:
+        request_id: vLLM's, of the leg.
+        share: of the hold.
+        lease_s: how long it lasts from each renewal on; 0 if it cannot be renewed.
+        is_sample: whether the leg is one of several samples, so that more may come.
+    """
+
+    request_id: str
+    share: Share
+    lease_s: float
+    is_sample: bool = False
+
+
+class ReleaseOrder(NamedTuple):
+    """One decode leg will not read (any more).
+
+    Args:
+        request_id: vLLM's, of the leg.
+        share: of the hold.
+    """
+
+    request_id: str
+    share: Share
 
 
 class ExpectedHold(NamedTuple):

@@ -1,84 +1,53 @@
-"""Tells producer ranks that this consumer rank is done with their blocks."""
+"""Keeps producers' holds for decode legs on this consumer rank, and releases each with its last.
+
+Used by the loader's thread alone.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import time
 
-import zmq
-from vllm.utils.network_utils import make_zmq_path
-
-from connector.core.errors import PeerMismatch
-from connector.core.ranks import holder_ranks
-from connector.logs import log
-from connector.metadata import ReleaseOrder
+from connector.core.legs import LegCount
+from connector.metadata import KeepOrder, ReleaseOrder, Share
+from connector.release_sender import ReleaseSender
 from connector.renewer import Renewer
-from connector.wire import Release, encode_release
-
-_MOST_SOCKETS = 128  # two files each, of the 1024 that a process may have open by default
 
 
 class Releaser:
-    """Sends releases without waiting; a lost one costs the producer its hold time-out.
+    """Renews a hold while some leg waits or reads, and then releases it.
 
     Args:
-        context: for sockets, one for each of the producer ranks that were released last.
-        rank: of tensor parallelism.
-        tp_size: of this engine.
-        renewer: of the leases that a release makes an end of.
+        sender: of releases.
+        renewer: of leases.
+        legs: that share holds.
     """
 
-    def __init__(
-        self, context: zmq.Context[Any], rank: int, tp_size: int, renewer: Renewer
-    ) -> None:
-        self._context = context
-        self._rank = rank
-        self._tp_size = tp_size
+    def __init__(self, sender: ReleaseSender, renewer: Renewer, legs: LegCount[Share]) -> None:
+        self._sender = sender
         self._renewer = renewer
-        self._sockets: dict[str, zmq.Socket[bytes]] = {}
-        self._log = log.bind(role="consumer", half="worker", rank=rank)
+        self._legs = legs
+
+    def keep(self, order: KeepOrder, now: float) -> None:
+        """A leg may read from a hold."""
+        self._legs.join(order.share, order.request_id, now, is_sample=order.is_sample)
+        self._renewer.keep(order, now)
 
     def release(self, order: ReleaseOrder) -> None:
-        """Release every producer rank that waits for this rank."""
-        address = order.address
-        self._renewer.forget(address, order.hold)
-        message = encode_release(Release(order.transfer_id, self._tp_size, order.hold, self._rank))
-        try:
-            ranks = holder_ranks(self._rank, self._tp_size, address.tp_size)
-        except PeerMismatch as error:
-            self._log.warning("not-released", transfer=order.transfer_id, reason=str(error))
-            return
-        for rank in ranks:
-            port = address.port_of(address.notify_port, rank)
-            self._send(make_zmq_path("tcp", address.host, port), message, order)
+        """A leg is done; no other one loses the hold by that."""
+        now = time.monotonic()
+        if self._legs.leave(order.share, order.request_id, now):
+            self._renewer.forget(order.share.address, order.share.hold)
+            self.go_on(now)
 
-    def _send(self, path: str, message: bytes, order: ReleaseOrder) -> None:
-        try:
-            self._socket(path).send(message, zmq.NOBLOCK)
-        except zmq.ZMQError as error:
-            reason = str(error)
-            self._log.warning("not-released", transfer=order.transfer_id, peer=path, reason=reason)
+    def go_on(self, now: float) -> None:
+        """Release what is due."""
+        for share in self._legs.due(now):
+            self._sender.send(share)
 
-    def _socket(self, path: str) -> zmq.Socket[bytes]:
-        """Raises zmq.ZMQError: there is no such address."""
-        socket = self._sockets.pop(path, None)
-        if socket is None:
-            self._make_room()
-            socket = self._context.socket(zmq.DEALER)
-            socket.setsockopt(zmq.LINGER, 0)
-            try:
-                socket.connect(path)
-            except zmq.ZMQError:
-                socket.close()
-                raise
-        self._sockets[path] = socket  # behind all others
-        return socket
-
-    def _make_room(self) -> None:
-        if len(self._sockets) >= _MOST_SOCKETS:
-            longest_unused = next(iter(self._sockets))
-            self._sockets.pop(longest_unused).close()
+    def seconds_to_next(self, now: float) -> float | None:
+        """Until something is due; None if nothing ever will be."""
+        due = self._legs.next_due()
+        return None if due is None else max(due - now, 0.0)
 
     def close(self) -> None:
-        for socket in self._sockets.values():
-            socket.close()
-        self._sockets.clear()
+        self._sender.close()

@@ -65,16 +65,22 @@ class Renewer:
         return sum(len(kept.orders) for kept in self._kept.values())
 
     def keep(self, order: KeepOrder, now: float) -> None:
-        """Renew the hold from now on; soon for the first time, since its lease has begun before."""
+        """Renew the hold from now on; soon for the first time, since its lease has begun before.
+
+        The latest leg that shares it counts.
+        """
+        _, address, hold = order.share
+        if hold is None or not order.lease_s:
+            return
         interval = max(order.lease_s / _RENEWALS_A_LEASE, _SHORTEST_INTERVAL_S)
-        key = (order.address, order.hold.incarnation)
+        key = (address, hold.incarnation)
         first = now + min(interval, self._control_timeout_s)
-        kept = self._kept.setdefault(key, _Kept(order.address, interval, first))
+        kept = self._kept.setdefault(key, _Kept(address, interval, first))
         kept.due_at = min(kept.due_at, first)
-        kept.orders[order.hold.number] = (order, now + self._renewal_timeout_s)
+        kept.orders[hold.number] = (order, now + self._renewal_timeout_s)
 
     def forget(self, address: Address, hold: HoldId | None) -> None:
-        """The hold is released."""
+        """Nobody waits for the hold or reads from it any more."""
         key = (address, "" if hold is None else hold.incarnation)
         if hold is not None and key in self._kept:
             self._kept[key].orders.pop(hold.number, None)
@@ -125,9 +131,9 @@ class Renewer:
         kept.due_at = now + kept.interval_s
 
     def _drop_overdue(self, kept: _Kept, now: float) -> None:
-        overdue = [order for order, until in kept.orders.values() if now >= until]
-        for order in overdue:
-            del kept.orders[order.hold.number]
+        overdue = [number for number, (_, until) in kept.orders.items() if now >= until]
+        for number in overdue:
+            order, _ = kept.orders.pop(number)
             self._log.warning(
                 "no-longer-renewed",
                 request=order.request_id,

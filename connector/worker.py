@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from connector.core.config import Settings
 from connector.core.errors import ConnectorError
 from connector.core.fingerprint import Fingerprint
 from connector.core.groups import TransferGroups, check_transferable
+from connector.core.legs import LegCount
 from connector.counters import Counters
 from connector.digests import Digester
 from connector.endpoint import Endpoint, Endpoints, open_endpoint
@@ -38,6 +40,7 @@ from connector.memory import CacheMemory
 from connector.metadata import LoadOrder, Renewals, StepOrders
 from connector.peer import CheckWelcome, Peer
 from connector.peer_book import PeerBook
+from connector.release_sender import ReleaseSender
 from connector.releaser import Releaser
 from connector.renewer import Renewer
 from connector.vllm_specs import layer_specs, transfer_groups
@@ -150,6 +153,13 @@ class Worker:
         announcement = Announcement(self._host_ip, notify_port, dp_size, self._tp_size)
         return Heartbeat(announcement, self._settings, self._counters)
 
+    @property
+    def _sample_gap_s(self) -> float:
+        """vLLM's front end may send each sample of a prompt to another data-parallel rank."""
+        parallel = self._vllm_config.parallel_config
+        is_spread = parallel.data_parallel_size > 1 and not parallel.data_parallel_external_lb
+        return math.inf if is_spread else self._settings.control_timeout_s
+
     def _backend_name(self) -> str:
         model = self._vllm_config.model_config
         backend = get_attn_backend(
@@ -224,7 +234,8 @@ class Worker:
         renewer = Renewer(
             peers.source, settings.control_timeout_s, settings.renewal_timeout_s, self._counters
         )
-        releaser = Releaser(context, self._rank, self._tp_size, renewer)
+        sender = ReleaseSender(context, self._rank, self._tp_size)
+        releaser = Releaser(sender, renewer, LegCount(self._sample_gap_s))
         steps = LoadSteps(
             peers,
             endpoints,

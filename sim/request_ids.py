@@ -3,7 +3,8 @@
 A logical request becomes one request on a producer and one on a consumer, or a single one on a
 colocated engine, and more of them when the router tries again. Where both legs are sent at once,
 the id that an engine gets also carries the addresses of both engines, as vLLM's routers for
-MoRIIO make it; everything that is told to people leaves them out.
+MoRIIO make it. Where a client asks for several samples, vLLM's front end makes a request of each,
+and puts a number in front of the id. Everything that is told to people leaves all of that out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ LegKind = Literal["p", "d", "c"]
 
 _LEG = re.compile(r"(?P<logical>.+)-(?P<kind>[pdc])\d+")
 _ADDRESSES = "___prefill_addr_"
+_SAMPLE = re.compile(r"\d+_n-")
 _UNIQUE = re.compile(r"_[0-9a-f]{32}-")
 
 
@@ -34,8 +36,16 @@ def addressed_id(leg: str, producer: str, consumer: str) -> str:
     return f"{_ADDRESSES}{producer}___decode_addr_{consumer}_{unique}-{leg}"
 
 
+def sample_id(request_id: str, index: int) -> str:
+    """The id of one of several samples, in the form of vLLM's `ParentRequest`; what it puts the
+    number in front of never begins with a number, or else leaves no doubt by the ``n-``."""
+    return f"{index}_n-{request_id}"
+
+
 def leg_of(request_id: str) -> str:
-    """An engine's request id without addresses."""
+    """An engine's request id without addresses and the number of a sample."""
+    if sample := _SAMPLE.match(request_id):
+        request_id = request_id[sample.end() :]
     if not request_id.startswith(_ADDRESSES):
         return request_id
     return _UNIQUE.split(request_id, maxsplit=1)[-1]

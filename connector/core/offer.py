@@ -253,8 +253,8 @@ def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
     version = extension.get("version")
     if version != PROTOCOL_VERSION:
         raise MalformedPayload(
-            f"{EXTENSION_KEY}.version is {version!r}; this connector speaks {PROTOCOL_VERSION}; run "
-            "the same connector on both engines"
+            f"{EXTENSION_KEY}.version is {version!r}; this connector speaks {PROTOCOL_VERSION}; "
+            "run the same connector on both engines"
         )
     return extension
 

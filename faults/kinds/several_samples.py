@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
 
 from faults.fault import CannotStrike, Fault
 from faults.scene import Scene
@@ -14,11 +16,13 @@ _BEFORE_HAND_OFF: tuple[Phase, ...] = ("queued_at_p", "prefill", "handoff")
 class SeveralSamples(Fault, frozen=True, tag="several-samples"):
     """The client of a request asks for ``samples`` of it (n > 1), after one prefill.
 
-    As many decode legs begin at once on the same consumer, all with the same parameters. The answer
-    is there when all have ended, and fails with the first that does.
+    As many decode legs begin on the same consumer, at once or ``apart_ms`` after one another, all
+    with the same parameters. The answer is there when all have ended, and fails with the first that
+    does.
     """
 
     samples: Literal[2, 3, 4] = 2
+    apart_ms: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
 
     takes: ClassVar[tuple[str, ...]] = ("request",)
 
@@ -27,4 +31,4 @@ class SeveralSamples(Fault, frozen=True, tag="several-samples"):
         if not set(_BEFORE_HAND_OFF).issuperset(scene.lifecycle.phases_of(request)):
             raise CannotStrike(f"{request} has been handed off, for one sample")
         scene.hit([request])
-        scene.bed.router.ask_for(request, self.samples)
+        scene.bed.router.ask_for(request, self.samples, self.apart_ms / 1000)

@@ -44,8 +44,8 @@ EDGE_MUTANTS = (
     Mutant(
         name="release-dropped",
         breaks="The producer is not released.",
-        module="connector.releaser",
-        qualname="Releaser.release",
+        module="connector.release_sender",
+        qualname="ReleaseSender.send",
         right="for rank in ranks:",
         wrong="for rank in ranks[1:]:",
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.request_ids import LegKind
+from sim.request_ids import LegKind, sample_id
 from sim.router.options import Phase
 from sim.router.pairing import Pairing
 from sim.router.surroundings import FrontEnd
@@ -26,6 +26,8 @@ class Leg:
     request: Ongoing
     pairing: Pairing | None = None
     """Of a leg that was sent together with its counterpart."""
+    sample: int | None = None
+    """Its number among several samples of a prompt."""
     has_blocks: bool = False
     tokens: list[int] = field(default_factory=list)
     remote_cached_tokens: int = 0
@@ -33,7 +35,8 @@ class Leg:
     @property
     def request_id(self) -> str:
         """The id under which the engine knows it."""
-        return self.id if self.pairing is None else self.pairing.request_id(self.id)
+        name = self.id if self.pairing is None else self.pairing.request_id(self.id)
+        return name if self.sample is None else sample_id(name, self.sample)
 
     def is_counterpart_of(self, other: Leg) -> bool:
         """Whether both were sent together, as prefill and decode of one attempt."""
@@ -97,6 +100,8 @@ class Ongoing:
     """Whether a consumer got the request before its producer had finished."""
     samples: int = 1
     """How many the client wants of the one prompt."""
+    sample_gap_ns: int = 0
+    """Between the decode legs of two samples."""
     missing: int = 1
     """Samples that have not ended."""
     scheduled: int = 0
@@ -116,6 +121,16 @@ class Ongoing:
     def id(self) -> str:
         """The logical request id."""
         return self.spec.request_id
+
+    @property
+    def is_answered_by_failure(self) -> bool:
+        """Whether a decode leg that failed is the client's answer, whatever else is under way."""
+        others = any(leg.kind != "p" for leg in self.legs)
+        return self.samples > 1 or (self.is_told_early and not others)
+
+    def transfer_id(self, attempt: int) -> str:
+        """That both legs of an attempt share."""
+        return f"tx-{self.id}-{attempt}"
 
     def result(self, outcome: str, leg: Leg | None, end_ns: int) -> Result:
         """The end of the request, with what the client got from ``leg``."""

@@ -117,11 +117,13 @@ class Router:
             request.scheduled += 1
             self.kernel.call_later(seconds_to_ns(retry.after_s), self._retry, request, retry)
 
-    def ask_for(self, request_id: str, samples: int) -> None:
+    def ask_for(self, request_id: str, samples: int, gap_s: float = 0.0) -> None:
         """The client wants ``samples`` of its request, which has not been handed off yet: as many
-        decode legs get the same parameters, as vLLM's front end makes children of a request."""
+        decode legs get the same parameters, as vLLM's front end makes children of a request, each
+        ``gap_s`` after the one before."""
         request = self._ongoing[request_id]
         request.samples = request.missing = samples
+        request.sample_gap_ns = seconds_to_ns(gap_s)
 
     def hand_off_early(self, request_id: str) -> None:
         """Tell a consumer of a request that its producer has not finished, with what a router knows
@@ -132,7 +134,7 @@ class Router:
         if consumer is None:
             return
         request.is_told_early = True
-        pair = Pairing(_transfer_id(request, request.attempts["p"] - 1), producer, consumer)
+        pair = Pairing(request.transfer_id(request.attempts["p"] - 1), producer, consumer)
         self._hand_off(request, HandOff(request.id, pair.decode_params(), producer))
 
     def phase_of(self, request_id: str) -> Phase | None:
@@ -174,7 +176,7 @@ class Router:
             self._attempt_failed(request, "engine-died", None)
             return
         request.producer = producer
-        transfer_id = _transfer_id(request, request.attempts.get("p", 0))
+        transfer_id = request.transfer_id(request.attempts.get("p", 0))
         if consumer is None:
             self._send(request, "p", producer, prefill_params(transfer_id))
         else:
@@ -206,11 +208,21 @@ class Router:
             self._attempt_failed(request, "engine-died", None)
             return
         request.consumer = engine
-        hand_off = request.hand_off
-        for _ in range(request.samples):
-            if not request.ended:
-                pairing = None if hand_off is None else hand_off.pairing
-                self._send(request, self._serving, engine, _params_of(hand_off), pairing)
+        for index in range(request.samples):
+            if gap_ns := index * request.sample_gap_ns:
+                self.kernel.call_later(gap_ns, self._send_sample, request, engine, index)
+            else:
+                self._send_sample(request, engine, index)
+
+    def _send_sample(self, request: Ongoing, engine: FrontEnd, index: int) -> None:
+        if request.ended:
+            return
+        if not engine.alive:
+            self._attempt_failed(request, "engine-died", None)
+            return
+        hand_off, sample = request.hand_off, index if request.samples > 1 else None
+        pairing = None if hand_off is None else hand_off.pairing
+        self._send(request, self._serving, engine, _params_of(hand_off), pairing, sample)
 
     def _send(
         self,
@@ -219,10 +231,12 @@ class Router:
         engine: FrontEnd,
         params: KVTransferParams | None,
         pairing: Pairing | None = None,
+        sample: int | None = None,
     ) -> None:
         attempt = request.attempts.get(kind, 0)
         request.attempts[kind] = attempt + 1
-        leg = Leg(leg_id(request.id, kind, attempt), kind, engine, request, pairing)
+        name = leg_id(request.id, kind, attempt)
+        leg = Leg(name, kind, engine, request, pairing, sample=sample)
         request.legs.append(leg)
         self._legs[leg.id] = leg
         self._record(
@@ -298,7 +312,7 @@ class Router:
         )
         if outcome not in _SUCCESS:
             self._fail_pair(leg, outcome)
-            if leg.kind != "p" and _is_answered_by(request, leg):
+            if leg.kind != "p" and request.is_answered_by_failure:
                 self._end(request, outcome, leg)
             else:
                 self._attempt_failed(request, outcome, leg)
@@ -466,16 +480,6 @@ class Router:
     def _record(self, kind: str, **fields: Any) -> None:
         """In the router's name, whosever turn it is."""
         self.kernel.log.append(self.kernel.now_ns, _ACTOR, kind, fields)
-
-
-def _is_answered_by(request: Ongoing, leg: Leg) -> bool:
-    """Whether a decode leg that failed is the client's answer, whatever else is under way."""
-    others = any(other.kind != "p" for other in request.legs)
-    return request.samples > 1 or (request.is_told_early and not others)
-
-
-def _transfer_id(request: Ongoing, attempt: int) -> str:
-    return f"tx-{request.id}-{attempt}"
 
 
 def _params_of(hand_off: HandOff | None) -> KVTransferParams | None:

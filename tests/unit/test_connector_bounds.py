@@ -11,10 +11,9 @@ import zmq
 from connector.core.errors import MalformedPayload
 from connector.core.offer import Address, parse_address
 from connector.counters import Counters
-from connector.metadata import ReleaseOrder
+from connector.metadata import Share
 from connector.peer_book import PeerBook
-from connector.releaser import Releaser
-from connector.renewer import Renewer
+from connector.release_sender import ReleaseSender
 
 MANY = 1500
 PARAMS: dict[str, Any] = {
@@ -87,13 +86,13 @@ def context() -> Iterator[zmq.Context[Any]]:
 @pytest.mark.requirement("R18")
 def test_releases_leave_sockets_for_others(context: zmq.Context[Any]) -> None:
     """Of producers that are gone, and of the greatest number of ranks."""
-    releaser = Releaser(context, 0, 1, Renewer(None, 0.5, 600, Counters()))  # type: ignore[arg-type]
+    sender = ReleaseSender(context, 0, 1)
     for number in range(MANY):
-        releaser.release(ReleaseOrder("t", address(number), None))
-    releaser.release(ReleaseOrder("t", Address("127.0.0.1", 1000, 30000, tp_size=64), None))
-    assert len(releaser._sockets) == 128
+        sender.send(Share("t", address(number), None))
+    sender.send(Share("t", Address("127.0.0.1", 1000, 30000, tp_size=64), None))
+    assert len(sender._sockets) == 128
     context.socket(zmq.DEALER).close()
-    releaser.close()
+    sender.close()
 
 
 @pytest.mark.requirement("R10", "S6")

@@ -15,7 +15,7 @@ import pytest
 from connector import logs
 from connector.core.errors import ConnectorError
 from connector.core.load import LoadState
-from connector.core.offer import Address, HoldId
+from connector.core.offer import Address
 from connector.core.pairing import Plan
 from connector.counters import Counters
 from connector.load_results import LoadResults
@@ -168,7 +168,7 @@ def test_the_loader_goes_on_after_errors(load_steps: ModuleType) -> None:
     world: Any = Broken()
     loader = loader_module.Loader(world, world, world, world, world, LoadResults(), 1.0)
     order = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
-    loader.keep(KeepOrder("r", order.address, HoldId("now", 1), 60.0))
+    loader.keep(KeepOrder("r", order.share, 60.0))
     loader.start(order, lambda: True)
     assert world.has_gone_on.wait(10)
     loader.close()

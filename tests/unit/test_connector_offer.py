@@ -102,7 +102,7 @@ def refused(params: dict[str, Any]) -> StepOrders:
 def test_a_refused_offer_is_released_by_its_hold(change: dict[str, Any]) -> None:
     """By its transfer id alone a retry of the same prefill might be released instead."""
     orders = refused({**offer_for(100, TOKENS[:100]), **change})
-    assert [release.hold for release in orders.releases] == [HOLD]
+    assert [release.share.hold for release in orders.releases] == [HOLD]
 
 
 @pytest.mark.requirement("R10", "R17")
@@ -120,7 +120,7 @@ def test_an_offer_without_a_readable_hold_is_released_by_its_transfer(
     params = offer_for(112, TOKENS)
     params[EXTENSION_KEY].update(change)
     (release,) = refused(params).releases
-    assert (release.transfer_id, release.hold) == ("tx-1", None)
+    assert (release.share.transfer_id, release.share.hold) == ("tx-1", None)
 
 
 @pytest.mark.requirement("R10")

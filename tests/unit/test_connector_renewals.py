@@ -13,7 +13,7 @@ from connector.core.fingerprint import PROTOCOL_VERSION
 from connector.core.offer import EXTENSION_KEY, Address, HoldId
 from connector.counters import Counters
 from connector.holds import HoldBook
-from connector.metadata import ExpectedHold, KeepOrder, Renewals, StepOrders
+from connector.metadata import ExpectedHold, KeepOrder, Renewals, Share, StepOrders
 from connector.renewer import Renewer
 
 ADDRESS = Address("10.0.0.1", 6301, 61005, 1)
@@ -49,7 +49,8 @@ def renewer(peer: FakePeer) -> Renewer:
 
 
 def order(number: int, incarnation: str = "now", lease_s: float = 60.0) -> KeepOrder:
-    return KeepOrder(f"r{number}", ADDRESS, HoldId(incarnation, number), lease_s)
+    share = Share(f"t{number}", ADDRESS, HoldId(incarnation, number))
+    return KeepOrder(f"r{number}", share, lease_s)
 
 
 def run(renewer: Renewer, until: float, start: float = 0.0) -> list[float]:
