@@ -6,14 +6,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.lora.request import LoRARequest
+from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+from vllm.sampling_params import SamplingParams
+from vllm.v1.request import Request
 
 from connector.consumer_scheduler import ConsumerScheduler
 from connector.core.errors import MalformedPayload
 from connector.core.groups import Group, GroupKind, TransferGroups
 from connector.core.offer import EXTENSION_KEY, HoldId, Offer, make_extension, parse_offer
-from connector.core.prompt import prompt_of
+from connector.core.prompt import Feature, Prompt, prompt_of
 from connector.counters import Counters
 from connector.metadata import StepOrders
+from connector.prompts import prompt_of_request
 
 GROUPS = TransferGroups((Group(GroupKind.FULL, ("attn",), 16),))
 HOLD = HoldId("start-1", 7)
@@ -130,4 +135,67 @@ def test_a_number_of_any_size_is_refused(key: str) -> None:
     params = offer_for(112, TOKENS)
     new = {"remote_block_ids": [[2**70]], "first_positions": [2**70], "prompt_tokens": 2**70}[key]
     (params if key in params else params[EXTENSION_KEY])[key] = new
-    assert [release.hold for release in refused(params).releases] == [HOLD]
+    assert [release.share.hold for release in refused(params).releases] == [HOLD]
+
+
+FEATURE = Feature("lora:abc", 3, 20)
+NAMED = {"features": [FEATURE], "adapter": "sql"}
+
+
+@pytest.mark.requirement("R10", "R14")
+@pytest.mark.parametrize("tokens", [TOKENS[:100], None])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"features": []},
+        {"features": [FEATURE._replace(identifier="abd")]},
+        {"features": [FEATURE._replace(offset=4)]},
+        {"features": [FEATURE._replace(length=21)]},
+        {"features": [FEATURE, FEATURE._replace(offset=40)]},
+        {"adapter": None},
+        {"adapter": "sum"},
+    ],
+    ids=repr,
+)
+def test_an_offer_for_other_media_or_another_adapter_is_refused(
+    change: dict[str, Any], tokens: list[int] | None
+) -> None:
+    """Tokens that stand for an image are the same for all images."""
+    theirs: Any = prompt_of(100, tokens, **NAMED)  # type: ignore[arg-type]
+    ours: Any = prompt_of(100, tokens, **{**NAMED, **change})  # type: ignore[arg-type]
+    params = {**offer_for(100, tokens), EXTENSION_KEY: made(theirs)}
+    assert parse_offer(params, GROUPS, prompt=theirs, tp_size=1).hold == HOLD
+    with pytest.raises(MalformedPayload, match="other tokens or media, or another LoRA adapter"):
+        parse_offer(params, GROUPS, prompt=ours, tp_size=1)
+
+
+def made(prompt: Prompt) -> dict[str, Any]:
+    return make_extension(HOLD, BLOCKS, [0], 60.0, prompt)
+
+
+@pytest.mark.parametrize("prefix", ["", "lora:"])
+def test_media_that_vllm_only_counts_are_told_apart_by_place(prefix: str) -> None:
+    """Without its caches it hashes nothing; what each engine counts for itself is no identity."""
+    names = [f"{prefix}renderer0-mm-{count}-image-0" for count in (7, 9)]
+    prompts = [prompt_of(100, TOKENS, [FEATURE._replace(identifier=name)]) for name in names]
+    assert prompts[0] == prompts[1]
+    assert prompts[0] != prompt_of(100, TOKENS, [Feature(names[0], 4, 20)])
+
+
+def test_the_prompt_of_a_request_is_named_by_what_vllm_knows_of_it() -> None:
+    """On the producer, which drops the last token, and on the consumer."""
+    position = PlaceholderRange(offset=3, length=20)
+    feature = MultiModalFeatureSpec(None, "image", "lora:abc", position, mm_hash="abc")
+    request = Request(
+        "r",
+        TOKENS[:100],
+        SamplingParams(max_tokens=1),
+        None,
+        mm_features=[feature],
+        lora_request=LoRARequest("sql", 1, "/adapters/sql"),
+    )
+    expected = prompt_of(100, TOKENS[:100], [FEATURE], "sql")
+    assert prompt_of_request(request, 100) == expected
+    assert request.prompt_token_ids is not None
+    request.prompt_token_ids.pop()
+    assert prompt_of_request(request, 100) == expected

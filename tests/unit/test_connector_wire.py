@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from connector import wire
-from connector.core.errors import MalformedPayload
+from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.fingerprint import PROTOCOL_VERSION
 from connector.core.offer import EXTENSION_KEY, HoldId
 from connector.counters import Counters
@@ -114,6 +114,16 @@ def test_a_number_is_a_whole_one_that_a_peer_can_send_back(odd: Any) -> None:
         if (odd, decode) != (1.0, DECODERS["welcome"]):  # vLLM's decoder takes it for 1
             with pytest.raises(MalformedPayload):
                 decode(message)
+
+
+@pytest.mark.requirement("R15", "S7")
+@pytest.mark.parametrize("version", [1, 3, "2", None])
+def test_a_peer_of_another_version_is_refused(version: Any) -> None:
+    """It is not taken for upstream's, whose blocks are read without confirmation."""
+    other = welcome(hybrid={"version": version, "incarnation": "now", "fingerprint": {}})
+    with pytest.raises(PeerMismatch, match=f"speaks version {version!r} .* this engine 2; run the"):
+        DECODERS["welcome"](other)
+    assert DECODERS["welcome"](welcome(hybrid={})).incarnation is None
 
 
 def free_ports() -> tuple[int, int]:
