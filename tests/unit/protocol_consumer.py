@@ -11,6 +11,7 @@ from protocol_world import (
     Limits,
     Message,
     Read,
+    Sibling,
     World,
     put,
     require,
@@ -22,6 +23,8 @@ from connector.core.request import REQUEST, RequestAction, RequestEvent, Request
 
 
 def consumer_events(world: World, limits: Limits) -> Iterator[World]:
+    if world.consumer_up and world.request is not None:
+        yield from _sibling_events(world, limits)
     if not world.consumer_up or world.request in (None, RequestState.OVER):
         yield from _late_reads(world)
         return
@@ -46,9 +49,35 @@ def _renewals(world: World, limits: Limits) -> Iterator[World]:
     """A rank renews, again and again, until it releases."""
     for rank, load in enumerate(world.loads[: limits.renewing_ranks]):
         is_kept = world.request is RequestState.OFFERED or (load and load not in LOAD.final)
+        is_kept = is_kept or world.siblings[rank] is Sibling.READING
         message = Message(Kind.RENEW, rank)
         if is_kept and message not in world.net:
             yield send(world, message)
+
+
+def _sibling_events(world: World, limits: Limits) -> Iterator[World]:
+    """Another leg comes while the hold is not released yet, and is done with it at any time.
+
+    A later one joins a hold of which nothing is known any more: it is confirmed or not like any.
+    """
+    if limits.sibling and not any(world.released) and Sibling.DONE not in world.siblings:
+        is_missed = limits.defect is Defect.FIRST_LEG_RELEASES
+        came = Sibling.UNCOUNTED if is_missed else Sibling.READING
+        yield world._replace(siblings=(came,) * len(world.siblings))
+    for rank, leg in enumerate(world.siblings):
+        if leg in (Sibling.READING, Sibling.UNCOUNTED):
+            after = world._replace(siblings=put(world.siblings, rank, Sibling.DONE))
+            yield _release(after, rank) if world.released[rank] else after
+
+
+def _leg_done(world: World, rank: int) -> World:
+    """The leg that is modelled in full is done; the last one releases."""
+    world = world._replace(released=put(world.released, rank, True))
+    return world if world.siblings[rank] is Sibling.READING else _release(world, rank)
+
+
+def _release(world: World, rank: int) -> World:
+    return send(world, Message(Kind.RELEASE, rank))
 
 
 def _report_to_scheduler(world: World) -> World:
@@ -73,7 +102,7 @@ def _request(world: World, event: RequestEvent) -> World:
                 world = send(world, Message(Kind.HELLO, rank))
         else:
             for rank in range(len(world.loads)):
-                world = send(world, Message(Kind.RELEASE, rank))
+                world = _leg_done(world, rank)
     gives_blocks_back = move.state is RequestState.OVER or (
         move.state is RequestState.SETTLED and False in world.reported
     )
@@ -146,7 +175,7 @@ def _load(world: World, rank: int, event: LoadEvent) -> World:
         elif action is LoadAction.RELEASE:
             is_reading = world.reads[rank] is Read.IN_FLIGHT or world.stragglers[rank]
             require(not is_reading, "a rank releases blocks that it reads")
-            world = send(world, Message(Kind.RELEASE, rank))
+            world = _leg_done(world, rank)
         else:
             require(world.reported[rank] is None, "a load is reported twice")
             loaded = action is LoadAction.REPORT_LOADED

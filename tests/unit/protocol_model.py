@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from protocol_consumer import arrives_at_consumer, consumer_events
 from protocol_producer import NO_REQUEST, arrives_at_producer, producer_events
-from protocol_world import Kind, Limits, Message, Read, World, require, send
+from protocol_world import Kind, Limits, Message, Read, Sibling, World, require, send
 
 from connector.core.hold import HoldState
 from connector.core.load import LOAD, LoadState
@@ -102,6 +102,7 @@ def _crashes(world: World) -> Iterator[World]:
             reads=none,
             stragglers=(False,) * len(none),
             request=RequestState.OVER,
+            siblings=(Sibling.NONE,) * len(none),
         )
     if world.producer_up and world.is_first and world.lease is not None:
         yield world._replace(producer_up=False)

@@ -13,6 +13,7 @@ from protocol_world import (
     Reader,
     World,
     at_rest,
+    is_shared,
     put,
     require,
     send,
@@ -119,6 +120,8 @@ def _lease(world: World, event: LeaseEvent) -> World:
             require(not world.freed, "the blocks are freed twice")
             is_read = world.reader is Reader.READING and not was_revoked
             require(not is_read, "blocks are freed that another request reads")
+            is_taken = world.is_first and is_shared(world) and not was_revoked
+            require(not is_taken, "blocks are freed that another leg reads")
             world = world._replace(freed=True)
     return world
 

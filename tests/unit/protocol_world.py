@@ -59,6 +59,17 @@ class Reader(Enum):
     DONE = auto()
 
 
+class Sibling(Enum):
+    """Another decode leg of the first request on the same consumer, as a rank sees it."""
+
+    NONE = auto()
+    READING = auto()
+    """It may read; its rank's release waits for it."""
+    UNCOUNTED = auto()
+    """It may read, and its rank does not count it: a planted defect."""
+    DONE = auto()
+
+
 class World(NamedTuple):
     """Everything at one moment. What is the producer's is about the request that it serves now."""
 
@@ -89,6 +100,10 @@ class World(NamedTuple):
     consumer_up: bool = True
     used: bool = False
     asked_again: bool = False
+    siblings: tuple[Sibling, ...] = ()
+    """Of each rank of the consumer."""
+    released: tuple[bool, ...] = ()
+    """Whether the leg that is modelled in full is done with the hold, by rank."""
 
     @property
     def is_first(self) -> bool:
@@ -109,6 +124,8 @@ class Defect(Enum):
     """A rank takes a release of an earlier start's hold for one of its own."""
     STALE_QUESTION = auto()
     STALE_RENEWAL = auto()
+    FIRST_LEG_RELEASES = auto()
+    """A rank does not look whether other legs share the hold."""
 
 
 @dataclass(frozen=True)
@@ -129,6 +146,8 @@ class Limits:
     """Whether success of reads may be reported before their bytes are there."""
     verifies: bool = False
     """Whether digests are compared."""
+    sibling: bool = False
+    """Whether another leg may come."""
     defect: Defect | None = None
 
 
@@ -148,6 +167,8 @@ def start(limits: Limits) -> World:
         repeated_reads=(False,) * n,
         stragglers=(False,) * n,
         reported=(None,) * n,
+        siblings=(Sibling.NONE,) * n,
+        released=(False,) * n,
     )
 
 
@@ -156,9 +177,15 @@ def at_rest(world: World) -> bool:
     no_hold = all(hold is HoldState.GONE for hold in world.holds)
     consumer = world.request in (None, RequestState.OVER)
     is_read = world.reader in (Reader.WAITING, Reader.READING)
+    is_read |= is_shared(world)
     no_orders = not any(world.to_ranks) and not any(n is not None for n in world.renewals)
     producer = world.producer_up and world.freed and no_hold and no_orders
     return producer and consumer and not is_read and not world.net
+
+
+def is_shared(world: World) -> bool:
+    """Whether another leg may be reading."""
+    return any(leg in (Sibling.READING, Sibling.UNCOUNTED) for leg in world.siblings)
 
 
 def send(world: World, message: Message) -> World:

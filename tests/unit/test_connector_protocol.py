@@ -74,6 +74,29 @@ def test_two_ranks_free_the_blocks_together_and_once() -> None:
     assert worlds > 50_000
 
 
+@pytest.mark.requirement("R17", "S3")
+def test_the_last_of_two_legs_releases() -> None:
+    """Whatever becomes of the other and of the engines, with any one release or renewal lost or
+    repeated."""
+    kinds = frozenset({Kind.RELEASE, Kind.RENEW})
+    limits = Limits(ranks=1, max_faults=1, kinds=kinds, second_request=False, sibling=True)
+    worlds, _ = explore(limits)
+    assert worlds > 40_000
+
+
+@pytest.mark.soak
+def test_two_legs_on_two_ranks_with_crashes_keep_the_invariants() -> None:
+    """Each rank counts for itself."""
+    worlds, _ = explore(Limits(ranks=2, second_request=False, renewing_ranks=1, sibling=True))
+    assert worlds > 100_000
+
+
+def test_a_release_by_the_first_of_two_legs_is_found() -> None:
+    limits = Limits(ranks=1, crashes=False, sibling=True, defect=Defect.FIRST_LEG_RELEASES)
+    with pytest.raises(Broken, match="another leg reads"):
+        explore(limits)
+
+
 @pytest.mark.soak
 def test_one_of_two_ranks_reads_once_more_while_the_other_goes_on() -> None:
     """What the other has done, and what the producer does, is unharmed."""
