@@ -84,13 +84,6 @@ def test_the_last_of_two_legs_releases() -> None:
     assert worlds > 40_000
 
 
-@pytest.mark.soak
-def test_two_legs_on_two_ranks_with_crashes_keep_the_invariants() -> None:
-    """Each rank counts for itself."""
-    worlds, _ = explore(Limits(ranks=2, second_request=False, renewing_ranks=1, sibling=True))
-    assert worlds > 100_000
-
-
 def test_a_release_by_the_first_of_two_legs_is_found() -> None:
     limits = Limits(ranks=1, crashes=False, sibling=True, defect=Defect.FIRST_LEG_RELEASES)
     with pytest.raises(Broken, match="another leg reads"):
