@@ -28,20 +28,18 @@ def only_simulated(request: pytest.FixtureRequest) -> None:
         cannot(request.config, "only the simulated library is read through here as yet")
 
 
+@pytest.mark.parametrize("tp_size", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", sorted(PRESETS))
-def test_every_byte_is_where_it_belongs(name: str) -> None:
-    """On two ranks: blocks that were read, blocks beside them, padding, and the producer's."""
-    check(name, 2)
+def test_every_byte_is_where_it_belongs(name: str, tp_size: int) -> None:
+    """On all ranks: blocks that were read, blocks beside them, padding, and the producer's."""
+    check(name, tp_size)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("geometry", ["reduced", "real"])
 @pytest.mark.parametrize("tp_size", [1, 2, 4, 8])
 @pytest.mark.parametrize("name", sorted(PRESETS))
-def test_every_byte_is_where_it_belongs_at_every_size(
-    name: str, tp_size: int, geometry: Geometry
-) -> None:
-    check(name, tp_size, geometry)
+def test_every_byte_is_where_it_belongs_with_real_dimensions(name: str, tp_size: int) -> None:
+    check(name, tp_size, "real")
 
 
 @pytest.mark.parametrize("name", ["llama", "kimi-linear"])
