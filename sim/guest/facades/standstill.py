@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from types import FrameType
 from typing import Any
 
 from sim.kernel import Task
 from sim.kernel.frames import is_testbed
+from sim.kernel.watched_clock import plain_time
 
-_PLAIN = (bool, int, float, str, bytes, type(None))
+_PLAIN = (bool, int, str, bytes, type(None))
 _KEY = "sim.guest.facades.standstill"
 
 
@@ -17,29 +19,49 @@ def stands_still(task: Task, frame: FrameType | None, duration_ns: int) -> bool:
 
     A loop that counts does so in a local variable, or it is not noticed.
     """
-    place = (duration_ns, _code_of(frame))
+    place = (duration_ns, _place(frame))
     last, task.locals[_KEY] = task.locals.get(_KEY), (place, None)
     if last is None or last[0] != place:
         return False
     stack = _stack(frame)
     task.locals[_KEY] = (place, stack)
-    return bool(last[1] == stack)
+    return last[1] is not None and _equal(last[1], stack)
 
 
-def _code_of(frame: FrameType | None) -> tuple[int, int]:
-    return (0, 0) if frame is None else (id(frame.f_code), frame.f_lasti)
+def _place(frame: FrameType | None) -> Any:
+    return None if frame is None else (frame.f_code, frame.f_lasti)
 
 
 def _stack(frame: FrameType | None) -> list[Any]:
-    """What must be equal, of the guest's frames."""
-    stack = []
+    """Places and values of the guest's frames, the innermost first."""
+    stack: list[Any] = []
     while frame is not None:
         if not is_testbed(frame):
-            values = [_identity(value) for value in frame.f_locals.values()]
-            stack.append((id(frame), frame.f_lasti, values))
+            stack += _place(frame)
+            stack += [_kept(value) for value in frame.f_locals.values()]
         frame = frame.f_back
     return stack
 
 
-def _identity(value: Any) -> Any:
-    return value if type(value) in _PLAIN else id(value)
+def _kept(value: Any) -> Any:
+    """``value``, so that nothing else can take its place in memory; but it may go if it can."""
+    if isinstance(value, float):
+        return plain_time(value)
+    if type(value) in _PLAIN:
+        return value
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return value
+
+
+def _equal(before: list[Any], now: list[Any]) -> bool:
+    return len(before) == len(now) and all(map(_same, before, now))
+
+
+def _same(before: Any, now: Any) -> bool:
+    if type(before) in _PLAIN or type(before) is float:
+        return type(now) is type(before) and bool(now == before)
+    if type(before) is type(now) is weakref.ref:
+        return before() is now()
+    return before is now
