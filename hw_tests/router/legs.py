@@ -50,8 +50,8 @@ def decode_leg(body: Mapping[str, Any], prefill_answer: Mapping[str, Any]) -> Bo
 
     The parameters go on as they are, with keys that nobody here knows: ``hybrid`` names the hold
     without which nothing is read. An engine may return none, as MoRIIO does if the first token ends
-    the answer; then the decode engine computes the prompt. What a client wrote there itself never reaches an engine, or
-    clients could have anybody's blocks read.
+    the answer; then the decode engine computes the prompt. What a client wrote there itself never
+    reaches an engine, or clients could have anybody's blocks read.
     """
     leg = {k: v for k, v in body.items() if k != PARAMS}
     if (params := prefill_answer.get(PARAMS)) is not None:

@@ -32,7 +32,8 @@ class FakeEngine:
         self.status = 200
         self.received: list[Body] = []
         self.headers: list[Mapping[str, str]] = []
-        self.metrics = ""
+        self.metrics: Callable[[int], str] = lambda _requests: ""
+        """What it shows after so many requests."""
         self.dies_after: int | None = None
         """Pieces of a stream, after which the connection ends without a word."""
         self.gate = asyncio.Event()
@@ -102,7 +103,7 @@ class FakeEngine:
         return web.json_response({"object": "list", "data": [{"id": "a-model"}]})
 
     async def _metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(text=self.metrics)
+        return web.Response(text=self.metrics(len(self.received)))
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response(status=self.status)

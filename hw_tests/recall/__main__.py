@@ -1,0 +1,103 @@
+"""``python -m hw_tests.recall``: ask, and write a report."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from hw_tests.recall.report import ARMS, Report
+from hw_tests.recall.run import Plan, run
+from hw_tests.recall.tables import counters_table, page, plain, recall_table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 if no code was lost and no question failed, 1 otherwise, 2 if nothing could be
+    asked."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    plan = Plan(
+        url=options.url.rstrip("/"),
+        control_url=options.control_url.rstrip("/"),
+        words=options.words,
+        needles=options.needles,
+        seeds=tuple(seeds),
+        max_tokens=options.max_tokens,
+        timeout_s=options.timeout,
+    )
+    try:
+        options.out.write_text("")
+        report = asyncio.run(_run(plan, options.out))
+    except (ValueError, OSError) as error:
+        parser.error(str(error))
+    print(plain(recall_table(report)), plain(counters_table(report)), sep="\n\n")
+    print(f"\n{report.verdict()}\n{options.out} and {_page_path(options.out)} have every answer")
+    return 0 if report.passed else 1
+
+
+async def _run(plan: Plan, out: Path) -> Report:
+    """What there is of a report is written after each text, for whoever interrupts a long run."""
+    async for report in run(plan):
+        out.write_text(json.dumps(report.document(), indent=1) + "\n")
+        _page_path(out).write_text(page(report))
+        print(_progress(report), flush=True)
+    return report
+
+
+def _page_path(out: Path) -> Path:
+    return out.with_suffix(".html")
+
+
+def _progress(report: Report) -> str:
+    last = report.answers[-1]
+    pairs = [pair for pair in report.pairs() if pair[0].question[:2] == last.question[:2]]
+    found = [sum(answer.found for answer in side) for side in zip(*pairs, strict=True)]
+    shares = (f"{arm} found {n} of {len(pairs)}" for arm, n in zip(ARMS, found, strict=True))
+    return f"{last.words} words, seed {last.seed}: {', '.join(shares)}"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m hw_tests.recall",
+        description="Ask for codes hidden in long texts, through a router and of a control.",
+    )
+    add = parser.add_argument
+    add("--url", required=True, help="the router, such as http://10.0.0.3:8080")
+    add("--control-url", required=True, metavar="URL", help="a colocated server of the same model")
+    add("--words", required=True, type=_numbers, help="lengths of texts, such as 2000,8000")
+    add("--needles", type=_number, default=Plan.needles, help="codes in a text (%(default)s)")
+    add("--seeds", type=_number, default=3, help="texts of each length (%(default)s)")
+    add(
+        "--first-seed",
+        type=int,
+        default=0,
+        metavar="SEED",
+        help="another one makes texts that no cache has (%(default)s)",
+    )
+    add("--max-tokens", type=_number, default=Plan.max_tokens, help="of an answer (%(default)s)")
+    add(
+        "--timeout",
+        type=_number,
+        default=Plan.timeout_s,
+        metavar="S",
+        help="for one answer (%(default)s)",
+    )
+    add("--out", type=Path, required=True, metavar="JSON", help="the page goes beside it")
+    return parser
+
+
+def _numbers(text: str) -> list[int]:
+    return [_number(part) for part in text.split(",")]
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}; expected whole numbers above 0")
+    return int(text)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,132 @@
+"""What a run came to: rows of a table, the verdict, and the JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from hw_tests.recall.ask import Answer, Hit, Server
+from hw_tests.recall.counters import Counters
+
+ARMS = ("router", "control")
+
+
+@dataclass(frozen=True)
+class Row:
+    """All questions about texts of one length with one hit.
+
+    Args:
+        asked: questions, of each arm.
+        found: right answers by arm.
+        same: questions to which both arms answered the same words.
+        failed: questions without an answer by arm.
+        seconds: median time of an answer by arm, None without any.
+    """
+
+    words: int
+    hit: Hit
+    asked: int
+    found: Mapping[str, int]
+    same: int
+    failed: Mapping[str, int]
+    seconds: Mapping[str, float | None]
+
+
+@dataclass
+class Report:
+    """Everything that was asked and counted so far.
+
+    Args:
+        settings: of the command line.
+        servers: by arm.
+        answers: in the order of asking.
+        counters: what each arm's decode engines counted during the run, or why that is not known.
+    """
+
+    settings: Mapping[str, Any]
+    servers: Mapping[str, Server]
+    answers: list[Answer]
+    counters: dict[str, Counters | str]
+
+    def pairs(self) -> list[tuple[Answer, Answer]]:
+        """The router's and the control's answer to each question."""
+        by_arm = {arm: {a.question: a for a in self.answers if a.arm == arm} for arm in ARMS}
+        router, control = (by_arm[arm] for arm in ARMS)
+        return [(router[q], control[q]) for q in router if q in control]
+
+    def rows(self) -> list[Row]:
+        groups: dict[tuple[int, Hit], list[tuple[Answer, Answer]]] = {}
+        for pair in self.pairs():
+            groups.setdefault((pair[0].words, pair[0].hit), []).append(pair)
+        return [_row(words, hit, pairs) for (words, hit), pairs in groups.items()]
+
+    def lost(self) -> list[tuple[Answer, Answer]]:
+        """Codes that the control found and the router did not, though it answered."""
+        return [(r, c) for r, c in self.pairs() if c.found and not r.found and r.error is None]
+
+    def failed(self) -> list[Answer]:
+        return [answer for answer in self.answers if answer.error is not None]
+
+    def verdict(self) -> str:
+        """In one line; ``passed`` says whether it is a good one."""
+        found = sum(control.found for _, control in self.pairs())
+        of = f"of {found} codes that the control found"
+        failures = f", {len(self.failed())} questions failed" if self.failed() else ""
+        if self.failed() or self.lost():
+            return f"FAIL: {len(self.lost())} {of} were lost behind the router{failures}"
+        if not found:
+            return (
+                "no question failed, and the control found no code, so nothing could be lost; "
+                "compare the answers themselves"
+            )
+        return f"pass: none {of} was lost behind the router"
+
+    @property
+    def passed(self) -> bool:
+        return not self.lost() and not self.failed()
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "schema": 1,
+            "verdict": self.verdict(),
+            "passed": self.passed,
+            "settings": dict(self.settings),
+            "arms": {
+                arm: {**asdict(server), "counters": _counters(self.counters.get(arm))}
+                for arm, server in self.servers.items()
+            },
+            "rows": [asdict(row) for row in self.rows()],
+            "lost": [list(router.question) for router, _ in self.lost()],
+            "answers": [asdict(answer) | {"found": answer.found} for answer in self.answers],
+        }
+
+
+def _row(words: int, hit: Hit, pairs: Sequence[tuple[Answer, Answer]]) -> Row:
+    sides = dict(zip(ARMS, zip(*pairs, strict=True), strict=True))
+
+    def by_arm(what: Callable[[Iterable[Answer]], Any]) -> dict[str, Any]:
+        return {arm: what(answers) for arm, answers in sides.items()}
+
+    return Row(
+        words=words,
+        hit=hit,
+        asked=len(pairs),
+        found=by_arm(lambda answers: sum(answer.found for answer in answers)),
+        same=sum(r.text == c.text and r.error is None is c.error for r, c in pairs),
+        failed=by_arm(lambda answers: sum(answer.error is not None for answer in answers)),
+        seconds=by_arm(_median_seconds),
+    )
+
+
+def _median_seconds(answers: Iterable[Answer]) -> float | None:
+    times = [answer.seconds for answer in answers if answer.error is None]
+    return round(median(times), 3) if times else None
+
+
+def _counters(counters: Counters | str | None) -> Any:
+    if isinstance(counters, Counters):
+        return asdict(counters) | {"acceptance": counters.acceptance}
+    return {"unknown": counters}

@@ -1,0 +1,299 @@
+"""Questions about long texts, asked through the shipped router of engines that read the prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from fake_engines import FakeEngine, running_router
+
+from hw_tests.recall.__main__ import main
+from hw_tests.recall.ask import Answer
+from hw_tests.recall.texts import MAX_NEEDLES, make_text
+
+PATIENCE_S = 20
+
+
+def remember(prompt: str) -> str:
+    """What a good model answers: the code of the last line's thing, and then some."""
+    body, question = prompt.rsplit("\n\n", 1)
+    found = re.search(re.escape(question) + r" (\d+)\.", body)
+    return f" {found[1]}. The code of another is 123456." if found else " unknown, <b>sorry</b>"
+
+
+def forget_half(prompt: str) -> str:
+    """As if the first half of the text had not been handed over."""
+    return remember(prompt[len(prompt) // 2 :])
+
+
+class Deployment:
+    """A prefill and a decode engine behind the router, and a colocated server."""
+
+    def __init__(self) -> None:
+        self.prefill, self.decode = FakeEngine(), FakeEngine(remember)
+        self.control = FakeEngine(remember)
+        self.url = ""
+
+    @contextmanager
+    def running(self) -> Iterator[Deployment]:
+        """In a thread, as the runner has a loop of its own."""
+        ready, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+
+        async def serve() -> None:
+            async with AsyncExitStack() as stack:
+                for engine in (self.prefill, self.decode, self.control):
+                    await stack.enter_async_context(engine.running())
+                router = running_router([self.prefill.url], [self.decode.url])
+                self.url = await stack.enter_async_context(router)
+                ready.set()
+                await stop.wait()
+
+        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
+        thread.start()
+        try:
+            assert ready.wait(PATIENCE_S)
+            yield self
+        finally:
+            loop.call_soon_threadsafe(stop.set)
+            thread.join(PATIENCE_S)
+            loop.close()
+
+    def ask(self, out: Path, *more: str) -> tuple[int, dict[str, Any]]:
+        """The command's exit code, and its JSON document."""
+        urls = ["--url", self.url + "/", "--control-url", self.control.url]
+        needles = ["--words", "120", "--needles", "3", "--seeds", "1", "--out", str(out)]
+        return main([*urls, *needles, *more]), json.loads(out.read_text())
+
+
+@pytest.fixture
+def deployment() -> Iterator[Deployment]:
+    with Deployment().running() as running:
+        yield running
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "report.json"
+
+
+def counted(drafts: int, accepted: int, loads: int = 0) -> Callable[[int], str]:
+    """What vLLM shows when each request brings so many, in two data-parallel engines."""
+    names = {
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_num_draft_tokens": drafts,
+        "spec_decode_num_accepted_tokens": accepted,
+        "hybrid_read_loads": loads,
+    }
+    return lambda requests: "".join(
+        f"# TYPE vllm:{name} counter\n"
+        + "".join(
+            f'vllm:{name}_total{{engine="{engine}"}} {50 + each * requests}\n'
+            for engine, each in enumerate([value, 0])
+        )
+        for name, value in names.items()
+    )
+
+
+def test_nothing_is_lost_where_all_is_handed_over(
+    deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each code of each text is asked for twice on each arm, and found; exit code 0."""
+    code, document = deployment.ask(out, "--words", "120,400", "--seeds", "2")
+    assert (code, document["passed"]) == (0, True)
+    assert document["verdict"] == "pass: none of 24 codes that the control found was lost behind " \
+        "the router"  # fmt: skip
+    rows = [(row["words"], row["hit"], row["asked"]) for row in document["rows"]]
+    assert rows == [(words, hit, asked) for words in (120, 400)
+                    for hit, asked in (("none", 2), ("whole", 6), ("part", 4))]  # fmt: skip
+    for row in document["rows"]:
+        assert row["found"] == {"router": row["asked"], "control": row["asked"]}
+        assert row["same"] == row["asked"]
+    text = capsys.readouterr().out
+    assert "400 words, seed 1: router found 6 of 6, control found 6 of 6" in text
+    assert str(out.with_suffix(".html")) in text
+
+
+def test_a_question_is_asked_again_at_once_word_for_word(deployment: Deployment, out: Path) -> None:
+    """So the second time the decode engine has the whole prompt; both arms get the same."""
+    deployment.ask(out)
+    prompts = [body["prompt"] for body in deployment.decode.received]
+    assert len(prompts) == 6
+    assert prompts[::2] == prompts[1::2]
+    assert len(set(prompts)) == 3
+    assert prompts == [body["prompt"] for body in deployment.control.received]
+    assert {(body["temperature"], body["max_tokens"]) for body in deployment.decode.received} == {
+        (0, 64)
+    }
+
+
+def test_codes_that_only_the_control_finds_are_lost(
+    deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A decode engine that has half of the text: exit code 1, and each lost code by its place."""
+    deployment.decode.answer = forget_half
+    code, document = deployment.ask(out)
+    assert (code, document["passed"]) == (1, False)
+    lost = {tuple(question) for question in document["lost"]}
+    depths: dict[bool, list[float]] = {True: [], False: []}
+    for answer in document["answers"]:
+        if answer["arm"] == "router":
+            place = (answer["words"], answer["seed"], answer["needle"], answer["hit"])
+            assert answer["found"] == (place not in lost)
+            depths[answer["found"]].append(answer["depth"])
+    assert 0 < len(lost) < 6
+    assert max(depths[False]) < min(depths[True])
+    assert f"FAIL: {len(lost)} of 6 codes" in capsys.readouterr().out
+    assert "Codes lost behind the router" in out.with_suffix(".html").read_text()
+
+
+def test_a_control_that_finds_nothing_is_no_pass_without_a_word(
+    deployment: Deployment, out: Path
+) -> None:
+    """A model with random weights cannot lose what it never finds."""
+    deployment.decode.answer = deployment.control.answer = lambda prompt: f" {len(prompt)}"
+    code, document = deployment.ask(out)
+    assert code == 0
+    assert "the control found no code" in document["verdict"]
+    assert all(row["same"] == row["asked"] for row in document["rows"])
+
+
+def test_a_question_that_fails_is_told_with_the_cause(deployment: Deployment, out: Path) -> None:
+    """The others are asked all the same; exit code 1."""
+    deployment.prefill.status = 500
+    code, document = deployment.ask(out)
+    assert code == 1
+    assert "6 questions failed" in document["verdict"]
+    errors = {answer["arm"]: answer["error"] for answer in document["answers"]}
+    assert "status 502" in errors["router"]
+    assert deployment.prefill.url in errors["router"]
+    assert errors["control"] is None
+    assert [row["same"] for row in document["rows"]] == [0] * 3
+
+
+def test_acceptance_of_drafts_is_shown_side_by_side(
+    deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of what was counted during the run, by the decode engines behind the router; the first run
+    is not counted in the second."""
+    deployment.decode.metrics = counted(drafts=10, accepted=6, loads=8)
+    deployment.control.metrics = counted(drafts=10, accepted=8)
+    for _ in range(2):
+        _, document = deployment.ask(out)
+        router, control = (document["arms"][arm]["counters"] for arm in ("router", "control"))
+        assert (router["drafts"], router["acceptance"], router["loads"]) == (60, 0.6, 48)
+        assert (control["drafts"], control["acceptance"], control["loads"]) == (60, 0.8, 0)
+    assert re.search(r"acceptance +60.0% +80.0%", capsys.readouterr().out)
+    assert "<td>60.0%</td><td>80.0%</td>" in out.with_suffix(".html").read_text()
+
+
+def test_a_server_that_counts_no_drafts_says_so(deployment: Deployment, out: Path) -> None:
+    """Neither nought per cent nor an error."""
+    _, document = deployment.ask(out)
+    assert document["arms"]["router"]["counters"]["acceptance"] is None
+    assert "<td>no drafts</td><td>no drafts</td>" in out.with_suffix(".html").read_text()
+
+
+def test_a_server_without_metrics_is_asked_all_the_same(deployment: Deployment, out: Path) -> None:
+    """The report says why its drafts are not known."""
+
+    def none(_requests: int) -> str:
+        raise web.HTTPNotFound
+
+    deployment.control.metrics = none
+    code, document = deployment.ask(out)
+    assert code == 0
+    unknown = document["arms"]["control"]["counters"]["unknown"]
+    assert f"{deployment.control.url}/metrics cannot be read" in unknown
+
+
+def test_the_page_is_whole_and_shows_answers_as_they_are(deployment: Deployment, out: Path) -> None:
+    """It loads nothing from elsewhere, and what a model says is never markup."""
+    deployment.decode.answer = lambda _prompt: "<script>alert(1)</script>"
+    deployment.ask(out)
+    page = out.with_suffix(".html").read_text()
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert not re.search(r"<script|src=|<link|@import", page)
+
+
+def test_a_server_that_is_not_there_is_named(
+    deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, before anything is asked."""
+    urls = ["--url", deployment.url, "--control-url", "http://127.0.0.1:9"]
+    with pytest.raises(SystemExit) as ended:
+        main([*urls, "--words", "400", "--out", str(out)])
+    assert ended.value.code == 2
+    assert "http://127.0.0.1:9/v1/models does not name a model" in capsys.readouterr().err
+    assert deployment.decode.received == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--words", "20"], "20 words for 10 needles; expected 300 or more"),
+        (["--words", "90000", "--needles", "2000"], f"expected 1 to {MAX_NEEDLES}"),
+        (["--words", "2k"], "'2k'; expected whole numbers above 0"),
+        (["--words", "2000", "--out", "no/such/folder.json"], "no/such/folder.json"),
+        (["--help"], "--control-url URL"),
+    ],
+)
+def test_the_command_explains_itself(
+    arguments: list[str], told: str, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wrong arguments end with exit code 2 and what is expected; nobody is asked."""
+    urls = ["--url", "http://127.0.0.1:9", "--control-url", "http://127.0.0.1:9"]
+    with pytest.raises(SystemExit) as ended:
+        main([*urls, "--out", str(out), *arguments])
+    assert told in "".join(capsys.readouterr())
+    assert ended.value.code == (0 if "--help" in arguments else 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (" 482913.", True),
+        ("\n**482913**, and 111111", True),
+        (" 111111, not 482913", False),
+        (" 4829130", False),
+        (" no idea", False),
+        ("", False),
+    ],
+)
+def test_the_first_number_is_the_answer(text: str, found: bool) -> None:
+    """A model that lists every code of the text has found none."""
+    answer = Answer("router", 1, 0, "red kettle", 0.5, "482913", "none", text=text)
+    assert answer.found == found
+
+
+@pytest.mark.parametrize(("words", "needles"), [(30, 1), (300, 10), (5000, 25)])
+def test_a_text_has_its_length_and_each_code_once_where_it_says(words: int, needles: int) -> None:
+    """In order of depth; the prompt is the text and a question that the text answers."""
+    text = make_text(words, 7, needles)
+    assert len(text.body.split()) == words
+    places = [text.body.index(needle.sentence) / len(text.body) for needle in text.needles]
+    for needle, place in zip(text.needles, places, strict=True):
+        assert text.body.count(needle.code) == text.body.count(needle.name) == 1
+        assert place == pytest.approx(needle.depth, abs=14 / words + 0.15)
+        assert text.prompt(needle).startswith(text.body)
+        assert text.prompt(needle).endswith(needle.question)
+    by_depth = sorted(text.needles, key=lambda needle: needle.depth)
+    assert by_depth == sorted(text.needles, key=lambda needle: text.body.index(needle.code))
+
+
+def test_texts_are_made_from_their_seed_alone() -> None:
+    """The same in every process and on every machine, and no two begin alike."""
+    again = [make_text(2000, seed, 10) for seed in (0, 1, 0)]
+    assert again[0] == again[2]
+    digest = hashlib.sha256(again[0].body.encode()).hexdigest()
+    assert digest.startswith("58fb2e2b437ec3cf")
+    beginnings = {text.body[:40] for text in (*again, make_text(2001, 0, 10))}
+    assert len(beginnings) == 3
