@@ -79,7 +79,8 @@ class Probe:
         """Work requests (sim.fabric WorkRequestChain) were posted to a queue pair."""
 
     def transfer_ended(self, chain: Any, status: str) -> None:
-        """Its completion came, with the status's name; or it was REFUSED when it was posted."""
+        """Its completion came, with the status's name; or it was REFUSED when it was posted, or
+        LOST with its queue pair."""
 
     def zeroing_wanted(self, node: str, block_ids: list[int]) -> None:
         """The scheduler wants new blocks zeroed before the next forward pass."""

@@ -173,8 +173,9 @@ class Fabric:
         self._post_observers.append(observer)
 
     def on_end(self, observer: EndObserver) -> None:
-        """``observer(chain, status)`` is called for every completion that is reported, and with
-        the status REFUSED for every chain that the library could not post."""
+        """``observer(chain, status)`` is called for every completion that is reported, with
+        the status REFUSED for every chain that the library could not post, and with LOST for
+        every one that it gave up because of an event of its queue pair."""
         self._end_observers.append(observer)
 
     def ended(self, chain: WorkRequestChain, status: str) -> None:

@@ -48,3 +48,15 @@ def test_queue_pairs_that_fail_cost_no_request(fault: str, happened: str) -> Non
     assert happened in [record.kind for record in result.log.records]
     assert result.outcome.requests["length"] == 4
     assert result.outcome.violations == []
+
+
+def test_a_request_that_loses_its_read_with_the_queue_pair_is_not_innocent() -> None:
+    """What the library gave up because of an event is a failed transfer, as one that it refused."""
+    failed = "completion-error:phase=read_posted,nth=1"
+    texts = (failed, "queue-pair-error:event=QP_FATAL,phase=read_done,nth=2")
+    faults = tuple(msgspec.to_builtins(parse(text)) for text in texts)
+    settings = {"topology.consumers": "2", "async_scheduling": "false"}
+    scenario = with_settings(Scenario(model="llama", workload=APART), settings)
+    outcome = run(msgspec.structs.replace(scenario, faults=faults)).result.outcome
+    assert outcome.requests["error"] > 0
+    assert [v for v in outcome.violations if v.oracle == "blast-radius"] == []

@@ -46,7 +46,7 @@ def test_the_request_of_a_failed_transfer_may_end() -> None:
 
 def test_a_request_whose_own_transfer_was_flushed_or_refused_is_not_innocent() -> None:
     """O7: a queue pair in error fails everybody's transfers, each its own request's."""
-    for status in ("WR_FLUSH", "REFUSED"):
+    for status in ("WR_FLUSH", "REFUSED", "LOST"):
         world, _, other = two_loads()
         world.tell("transfer_ended", other, status)
         end(world, "r0")

@@ -57,4 +57,5 @@ class Endpoint:
         """Close every record with an error."""
         for chain in self._ledger:
             chain.context.status.Update(StatusCode.ERR_RDMA_OP, message)
+            self.queue_pair.fabric.ended(chain, "LOST")
         self._ledger.clear()
