@@ -36,7 +36,7 @@ def merge(directories: Sequence[Path]) -> tuple[Plan, list[SeedResult]]:
             f"shard {', '.join(missing)} is missing; give the directories of all shards"
         )
     merged = [
-        _at_home(result, directory)
+        at_home(result, directory)
         for directory, (_, results) in shards.items()
         for result in results
     ]
@@ -51,10 +51,10 @@ def write(directory: Path, plan: Plan, results: Sequence[SeedResult]) -> None:
         if result.artifact is not None:
             source = Path(result.artifact)
             shutil.copytree(source, directory / FAILURES / source.name)
-        store.add(_at_home(result, directory))
+        store.add(at_home(result, directory))
 
 
-def _at_home(result: SeedResult, directory: Path) -> SeedResult:
+def at_home(result: SeedResult, directory: Path) -> SeedResult:
     """With the artifact where it is now: shards may come from other machines."""
     if result.artifact is None:
         return result

@@ -39,6 +39,7 @@ COMMANDS = (
     Command("replay", "faults.cli.replay", "Run a recorded run again and compare."),
     Command("diff", "faults.cli.diff", "Show where two recorded runs part, and how each went on."),
     Command("issue", "faults.cli.issue", "Write a recorded failure for somebody's tracker."),
+    Command("report", "faults.cli.report", "Write a campaign, or a run, as one HTML file."),
     Command("trace", "faults.cli.trace", "Write a recorded run as a trace for Perfetto."),
     Command("init", "faults.cli.init", "Write a scenario with comments to start from."),
     Command("schema", "faults.cli.schema", "Print the JSON Schema of scenario files."),

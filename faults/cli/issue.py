@@ -12,9 +12,10 @@ from rich.console import Console
 from faults import artifact
 from faults.artifact import Artifact
 from faults.cli.outcome import JsonFlag, Outcome
-from faults.cli.run_summary import print_plain, what_runs
+from faults.cli.run_summary import print_plain
 from faults.cli.simulate import simulate
 from faults.issue import REPRODUCER, Issue, self_contained, write
+from faults.wording import what_runs
 from sim.errors import UsageError
 from sim.scenario import Scenario
 

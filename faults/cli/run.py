@@ -14,8 +14,9 @@ import typer
 from faults import artifact
 from faults.cli.options import RunOptions, build_scenario
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
-from faults.cli.run_summary import render_run, replay_line
+from faults.cli.run_summary import render_run
 from faults.cli.simulate import simulate
+from faults.wording import replay_line
 from sim.errors import UsageError
 from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario

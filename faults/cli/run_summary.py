@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich import filesize
@@ -15,8 +14,8 @@ from rich.text import Text
 from faults.grouping import FindingGroup, group
 from faults.story import Moment, aftermaths, tell
 from faults.struck import fault_sentences
+from faults.wording import replay_line, what_runs
 from sim.acceptance import Acceptance
-from sim.engine.connectors import get_connector
 from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
 from sim.units import ns_to_seconds
@@ -39,59 +38,9 @@ def render_run(console: Console, scenario: Scenario, result: RunResult, saved: P
         print_plain(console, replay_line(saved))
 
 
-def replay_line(directory: Path) -> str:
-    """The command that runs an artifact again."""
-    return f"faultlab replay {shlex.quote(str(directory))}"
-
-
 def print_plain(console: Console, text: str) -> None:
     """Print without wrapping or markup, so that a command can be copied as it stands."""
     console.print(text, soft_wrap=True, markup=False, highlight=False)
-
-
-def what_runs(scenario: Scenario) -> str:
-    """Model, geometry, connector and engines in one line."""
-    topology, engine = scenario.topology, scenario.engine
-    engines = (
-        "1 colocated engine"
-        if topology.colocated
-        else f"{topology.producers}P{topology.consumers}D with {_connectors(scenario)}"
-    )
-    more = "".join(f", {what}" for what in _unusual(scenario))
-    return (
-        f"{scenario.model} ({scenario.geometry} geometry) on {engines}, TP {engine.tp_size}, "
-        f"{engine.executor}{more}"
-    )
-
-
-def _connectors(scenario: Scenario) -> str:
-    of_producers, of_consumers = scenario.producer_connector, scenario.connector
-    if of_producers == of_consumers:
-        return of_consumers
-    return f"{of_producers} on producers and {of_consumers} on consumers"
-
-
-def _unusual(scenario: Scenario) -> Iterator[str]:
-    """What is not as it is by default and changes what code runs."""
-    topology, engine = scenario.topology, scenario.engine
-    if not topology.colocated and get_connector(scenario.producer_connector).writes(
-        scenario.extra_config
-    ):
-        yield "WRITE mode"
-    if engine.model_runner != "v2":
-        yield f"model runner {engine.model_runner.upper()}"
-    consumer_ranks = topology.consumer_data_parallel_size or engine.data_parallel_size
-    if consumer_ranks != engine.data_parallel_size:
-        yield f"DP {engine.data_parallel_size} and {consumer_ranks} (producers, consumers)"
-    elif engine.data_parallel_size > 1:
-        yield f"DP {engine.data_parallel_size}"
-    if topology.nodes == "shared":
-        yield "one shared machine"
-    if scenario.speculation is not None:
-        drafts = scenario.speculation.num_speculative_tokens
-        yield f"speculation {scenario.speculation.method} × {drafts}"
-    if scenario.overlay:
-        yield f"sources from {scenario.overlay}"
 
 
 def speed(outcome: Outcome) -> str:

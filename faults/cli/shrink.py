@@ -14,7 +14,8 @@ from faults import artifact
 from faults.campaign.shrink import Shrinking, size_of
 from faults.cli.loading import loading
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
-from faults.cli.run_summary import print_plain, replay_line
+from faults.cli.run_summary import print_plain
+from faults.wording import replay_line
 from sim.errors import UsageError
 from sim.scenario import Scenario
 

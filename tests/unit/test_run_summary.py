@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from faults.cli.run_summary import what_runs
+from faults.wording import what_runs
 from sim.engine.options import EngineOptions
 from sim.model.speculation import Speculation
 from sim.scenario import Scenario

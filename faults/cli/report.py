@@ -1,0 +1,89 @@
+"""``faultlab report``: a campaign, a run, or two campaigns as one HTML file."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from faults.artifact import ARTIFACT_FILE
+from faults.campaign.store import PLAN_FILE
+from faults.cli.campaign_summary import Known, excused_groups
+from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.run_summary import print_plain
+from faults.report import campaign_page, comparison_page, run_page
+from sim.errors import UsageError
+
+_FILE, _COMPARISON = "report.html", Path("comparison.html")
+_SIDES = ("before", "after")  # as faultlab compare writes them
+
+
+def command(
+    directories: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="The --out of a campaign, of a compare or of a run; or of two campaigns.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file to write; by default report.html there, or comparison.html."),
+    ] = None,
+    known: Known = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    json: JsonFlag = False,
+) -> Outcome:
+    """Write a campaign, a run or two campaigns as one HTML file, to be opened in any browser.
+
+    The file needs no network. Of a campaign it has the counts, how often each fault reached each
+    phase, the groups of failures with their scenarios, and drawings of runs that stand for them; of
+    a run its story, who sent what to whom, and who held which blocks; of two campaigns what is new
+    and what is fixed.
+
+    \b
+    Examples:
+      faultlab report night
+      faultlab report faultlab-runs/llama-moriio-seed0-3f2a9c01 --out held.html
+      faultlab report night-moriio night-hybrid --out both.html
+
+    Exit code 0: written, whatever the runs came to; 2: nothing of that kind there, or the file is
+    in use.
+    """
+    page, default = _page(directories, excused_groups(known))
+    file = out or default
+    if file.exists() and not force:
+        raise UsageError(f"{file}: exists already; add --force to overwrite it, or name another")
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: cannot be written: {error.strerror}; give --out") from error
+    size = len(page.encode())
+    return Outcome({"written": str(file), "bytes": size}, partial(_render, file, size))
+
+
+def _page(directories: list[Path], known: list[str]) -> tuple[str, Path]:
+    """The page, and where it goes if nobody says."""
+    if len(directories) > 2:
+        raise UsageError(f"{len(directories)} directories were given; give one, or two campaigns")
+    if len(directories) == 2:
+        return comparison_page(*directories), _COMPARISON
+    (directory,) = directories
+    sides = [directory / side for side in _SIDES]
+    if all((side / PLAN_FILE).is_file() for side in sides):
+        return comparison_page(*sides), directory / _FILE
+    if (directory / PLAN_FILE).is_file():
+        return campaign_page(directory, known), directory / _FILE
+    if directory.is_dir() and not (directory / ARTIFACT_FILE).is_file():
+        raise UsageError(
+            f"{directory}: has neither {PLAN_FILE} (the --out of a campaign) nor {ARTIFACT_FILE} "
+            "(the --out of a run)"
+        )
+    return run_page(directory), (directory if directory.is_dir() else directory.parent) / _FILE
+
+
+def _render(file: Path, size: int, console: Console) -> None:
+    print_plain(console, f"written to {file} ({size / 1000:.0f} kB); open it in a browser")
