@@ -29,10 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_s=options.timeout,
     )
     try:
-        options.out.write_text("")
         report = asyncio.run(_run(plan, options.out))
     except (ValueError, OSError) as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        parser.exit(130, f"interrupted; {options.out} has the texts that were done, if any\n")
     print(plain(recall_table(report)), plain(counters_table(report)), sep="\n\n")
     print(f"\n{report.verdict()}\n{options.out} and {_page_path(options.out)} have every answer")
     return 0 if report.passed else 1
@@ -85,8 +86,15 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="for one answer (%(default)s)",
     )
-    add("--out", type=Path, required=True, metavar="JSON", help="the page goes beside it")
+    add("--out", type=_json_path, required=True, metavar="JSON", help="the page goes beside it")
     return parser
+
+
+def _json_path(text: str) -> Path:
+    path = Path(text)
+    if path.suffix != ".json" or not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r}; expected NAME.json in a folder that exists")
+    return path
 
 
 def _numbers(text: str) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import Any, get_args
 
 from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.counters import Counters
@@ -60,7 +60,8 @@ class Report:
         groups: dict[tuple[int, Hit], list[tuple[Answer, Answer]]] = {}
         for pair in self.pairs():
             groups.setdefault((pair[0].words, pair[0].hit), []).append(pair)
-        return [_row(words, hit, pairs) for (words, hit), pairs in groups.items()]
+        order = sorted(groups, key=lambda group: (group[0], get_args(Hit).index(group[1])))
+        return [_row(*group, groups[group]) for group in order]
 
     def lost(self) -> list[tuple[Answer, Answer]]:
         """Codes that the control found and the router did not, though it answered."""
@@ -72,16 +73,16 @@ class Report:
     def verdict(self) -> str:
         """In one line; ``passed`` says whether it is a good one."""
         found = sum(control.found for _, control in self.pairs())
-        of = f"of {found} codes that the control found"
+        of = f"of the control's {found} right answers"
         failures = f", {len(self.failed())} questions failed" if self.failed() else ""
         if self.failed() or self.lost():
-            return f"FAIL: {len(self.lost())} {of} were lost behind the router{failures}"
+            return f"FAIL: {len(self.lost())} {of} are wrong behind the router{failures}"
         if not found:
             return (
                 "no question failed, and the control found no code, so nothing could be lost; "
                 "compare the answers themselves"
             )
-        return f"pass: none {of} was lost behind the router"
+        return f"pass: none {of} is wrong behind the router"
 
     @property
     def passed(self) -> bool:

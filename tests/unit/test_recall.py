@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import re
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -109,11 +110,11 @@ def test_nothing_is_lost_where_all_is_handed_over(
     """Each code of each text is asked for twice on each arm, and found; exit code 0."""
     code, document = deployment.ask(out, "--words", "120,400", "--seeds", "2")
     assert (code, document["passed"]) == (0, True)
-    assert document["verdict"] == "pass: none of 24 codes that the control found was lost behind " \
-        "the router"  # fmt: skip
+    assert document["verdict"] == "pass: none of the control's 24 right answers is wrong " \
+        "behind the router"  # fmt: skip
     rows = [(row["words"], row["hit"], row["asked"]) for row in document["rows"]]
     assert rows == [(words, hit, asked) for words in (120, 400)
-                    for hit, asked in (("none", 2), ("whole", 6), ("part", 4))]  # fmt: skip
+                    for hit, asked in (("none", 2), ("part", 4), ("whole", 6))]  # fmt: skip
     for row in document["rows"]:
         assert row["found"] == {"router": row["asked"], "control": row["asked"]}
         assert row["same"] == row["asked"]
@@ -151,7 +152,7 @@ def test_codes_that_only_the_control_finds_are_lost(
             depths[answer["found"]].append(answer["depth"])
     assert 0 < len(lost) < 6
     assert max(depths[False]) < min(depths[True])
-    assert f"FAIL: {len(lost)} of 6 codes" in capsys.readouterr().out
+    assert f"FAIL: {len(lost)} of the control's 6 right answers" in capsys.readouterr().out
     assert "Codes lost behind the router" in out.with_suffix(".html").read_text()
 
 
@@ -177,6 +178,25 @@ def test_a_question_that_fails_is_told_with_the_cause(deployment: Deployment, ou
     assert deployment.prefill.url in errors["router"]
     assert errors["control"] is None
     assert [row["same"] for row in document["rows"]] == [0] * 3
+
+
+def test_an_interrupted_run_leaves_the_texts_that_were_done(
+    deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a report like any other."""
+
+    def interrupt(prompt: str) -> str:
+        if len(deployment.control.received) > 6:
+            signal.raise_signal(signal.SIGINT)
+        return remember(prompt)
+
+    deployment.control.answer = interrupt
+    with pytest.raises(SystemExit) as ended:
+        deployment.ask(out, "--seeds", "2")
+    assert ended.value.code == 130
+    assert f"interrupted; {out}" in capsys.readouterr().err
+    assert {answer["seed"] for answer in json.loads(out.read_text())["answers"]} == {0}
+    assert "pass: none of the control" in out.with_suffix(".html").read_text()
 
 
 def test_acceptance_of_drafts_is_shown_side_by_side(
@@ -242,7 +262,8 @@ def test_a_server_that_is_not_there_is_named(
         (["--words", "20"], "20 words for 10 needles; expected 300 or more"),
         (["--words", "90000", "--needles", "2000"], f"expected 1 to {MAX_NEEDLES}"),
         (["--words", "2k"], "'2k'; expected whole numbers above 0"),
-        (["--words", "2000", "--out", "no/such/folder.json"], "no/such/folder.json"),
+        (["--words", "2000", "--out", "no/such/folder.json"], "expected NAME.json in a folder"),
+        (["--words", "2000", "--out", "report.html"], "'report.html'; expected NAME.json"),
         (["--help"], "--control-url URL"),
     ],
 )
