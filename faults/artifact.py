@@ -146,12 +146,7 @@ def read(directory: Path) -> tuple[Scenario, Artifact]:
     Raises:
         UsageError: a file is missing, unreadable, or was edited.
     """
-    artifact = _decode(directory / ARTIFACT_FILE)
-    if artifact.sealed().seal != artifact.seal:
-        raise UsageError(
-            f"{directory / ARTIFACT_FILE}: was edited after it was written (its seal does not "
-            "fit); make a new one with faultlab run --out"
-        )
+    artifact = read_outcome(directory)
     scenario = load(directory / SCENARIO_FILE)
     if scenario.digest() != artifact.scenario_digest:
         raise UsageError(
@@ -160,6 +155,17 @@ def read(directory: Path) -> tuple[Scenario, Artifact]:
             f"faultlab run {directory / SCENARIO_FILE}"
         )
     return scenario, artifact
+
+
+def read_outcome(directory: Path) -> Artifact:
+    """What came of the run, whatever has become of its scenario since; UsageError as ``read``."""
+    artifact = _decode(directory / ARTIFACT_FILE)
+    if artifact.sealed().seal != artifact.seal:
+        raise UsageError(
+            f"{directory / ARTIFACT_FILE}: was edited after it was written (its seal does not "
+            "fit); make a new one with faultlab run --out"
+        )
+    return artifact
 
 
 def read_events(directory: Path, artifact: Artifact) -> list[dict[str, Any]]:

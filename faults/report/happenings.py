@@ -16,6 +16,7 @@ from faults.report.lanes import (
     rank_lane,
 )
 from faults.report.transfers import Transfers
+from faults.story.names import said, without_addresses
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.oracles.blocks import NULL_BLOCK
@@ -194,8 +195,10 @@ class _Finder:
         self._on_lane(record, process_lane(process), told, 7, "fault")
 
     def _log(self, record: Record) -> None:
-        if record.fields["level"] in _LOUD:
-            told = f"{record.fields['level'].lower()}: {record.fields['message']}"
+        level = record.fields["level"]
+        message = said(str(record.fields["message"])) if level in _LOUD else None
+        if message is not None:
+            told = f"{level.lower()}: {without_addresses(message)}"
             self._on_lane(record, process_lane(record.actor), told, 2, "log")
 
     def _on_lane(self, record: Record, lane: Lane, told: str, weight: int, style: str) -> None:

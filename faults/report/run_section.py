@@ -25,10 +25,14 @@ from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.oracles.words import block_list
 from sim.request_ids import leg_of
-from sim.scenario import Scenario, dumps
+from sim.scenario import Scenario, dumps, load
 from sim.units import ns_to_seconds
 
 _FINDINGS_SHOWN = 6
+_OTHER_SCENARIO = (
+    "the scenario is not quite the one that ran: it was edited, or another version of faultlab "
+    "wrote it, so it is not replayed as it is"
+)
 _SMALL = "-small"  # what faultlab shrink adds to the name of a run
 
 
@@ -79,10 +83,11 @@ def run_section(directory: Path, *, drawn: bool = True) -> RunSection:
     """What the artifact in ``directory`` says.
 
     Raises:
-        UsageError: there is none, or it was edited.
+        UsageError: there is none, it was edited, or its scenario cannot be read here.
     """
     directory = artifact.find(directory)
-    scenario, recorded = artifact.read(directory)
+    recorded = artifact.read_outcome(directory)
+    scenario = load(directory / SCENARIO_FILE)
     records = artifact.read_records(directory, recorded)
     focus = focus_on(records, recorded.violations)
     findings = [(found.oracle, found.sentence) for found in group(recorded.violations)]
@@ -145,14 +150,18 @@ def _facts(
     scenario: Scenario, recorded: Artifact, records: Sequence[Record]
 ) -> list[tuple[str, str]]:
     given = recorded.command_line[1:]  # none where a campaign's worker ran it
-    faults = fault_sentences([fault["kind"] for fault in scenario.faults], records)
+    if scenario.digest() == recorded.scenario_digest:
+        kinds = [fault["kind"] for fault in scenario.faults]
+        notes = [("fault", sentence) for sentence in fault_sentences(kinds, records)]
+    else:
+        notes = [("note", _OTHER_SCENARIO)]
     return [
         *([("command", shlex.join(["faultlab", *given]))] if given else []),
         ("seed", str(scenario.seed)),
         ("verdict", recorded.verdict),
         ("event hash", recorded.event_hash),
         ("sources under test", recorded.guest_digest),
-        *(("fault", sentence) for sentence in faults),
+        *notes,
     ]
 
 

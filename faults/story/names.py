@@ -18,13 +18,18 @@ _TRANSFER = re.compile(r"tx-(.+)-\d+")
 def requests_named(message: str, known: Container[str]) -> list[str]:
     """Those of ``known`` that ``message`` names, by themselves, by a leg or by a transfer."""
     found: dict[str, None] = {}
-    for word in _WORD.findall(_ADDRESSES.sub("", message)):
+    for word in _WORD.findall(without_addresses(message)):
         plain = word.strip(".-")
         transfer = _TRANSFER.fullmatch(plain)
         request = transfer[1] if transfer else logical_id(plain)
         if request in known:
             found[request] = None
     return list(found)
+
+
+def without_addresses(message: str) -> str:
+    """``message`` with the legs that it names as people know them."""
+    return _ADDRESSES.sub("", message)
 
 
 def said(message: str) -> str | None:

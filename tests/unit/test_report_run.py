@@ -16,6 +16,7 @@ from faults.report.latency import requests_of, throughput
 from faults.report.ownership import Holding, histories, rows
 from faults.report.run_section import run_section
 from faults.report.space_time import space_time
+from sim.errors import UsageError
 from sim.oracles import Violation
 
 FAILING = ["run", "--set", "num_blocks=50", "--hold", "req-0=2.5", "--set",
@@ -66,6 +67,12 @@ def test_the_page_of_a_failing_run_shows_what_its_artifact_says(
     assert run_section(Path("held"), drawn=False).drawings is None
     assert scenario.seed == 0
     assert recorded.verdict == "violation"
+    file = Path("held/scenario.yaml")
+    file.write_text(file.read_text().replace("seed: 0", "seed: 1"))
+    assert "note" in dict(run_section(Path("held")).facts)  # it is shown all the same
+    Path("held/events.jsonl").write_text("")
+    with pytest.raises(UsageError, match="was edited"):
+        run_section(Path("held"))
 
 
 def test_blocks_with_one_history_share_a_row() -> None:
@@ -138,6 +145,24 @@ def test_what_matters_least_is_left_out_of_a_long_run() -> None:
     assert {"leak: ...", "r1: request arrived"} <= {happening.text for happening in shown}
     picture, _ = space_time(log.records, focus)
     assert len(picture) < 60_000
+
+
+def test_log_lines_are_told_as_people_know_the_legs() -> None:
+    """Without addresses, and of structured lines what they say; lines of no weight are not told."""
+    leg = f"___prefill_addr_a:1___decode_addr_b:2_{'0' * 32}-r1-d0"
+    log = started().add("router", "leg-sent", request="r1", leg="r1-d0", node="d0")
+    for level, message in (
+        ("ERROR", f"Write failed for {leg}, done"),
+        ("WARNING", '{"event": "load-failed", "reason": "late"}'),
+        ("ERROR", '{"event": "flight-record"}'),
+        ("INFO", "nothing"),
+    ):
+        log.add("d0/core/main", "log", level=level, module="m", message=message)
+    wrong = Violation("leak", 1.0, "d0", "r1-d0", "...", {})
+    shown, _ = happenings(log.records, focus_on(log.records, [wrong]))
+    assert [h.text for h in shown if h.style == "log"] == [
+        "error: Write failed for r1-d0, done", "warning: load-failed: late",
+    ]  # fmt: skip
 
 
 def test_a_hostile_log_cannot_become_markup() -> None:
