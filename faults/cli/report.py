@@ -53,7 +53,7 @@ def command(
     Exit code 0: written, whatever the runs came to; 2: nothing of that kind there, or the file is
     in use.
     """
-    page, default = _page(directories, excused_groups(known))
+    page, default = _page(directories, known)
     file = out or default
     if file.exists() and not force:
         raise UsageError(f"{file}: exists already; add --force to overwrite it, or name another")
@@ -65,18 +65,20 @@ def command(
     return Outcome({"written": str(file), "bytes": size}, partial(_render, file, size))
 
 
-def _page(directories: list[Path], known: list[str]) -> tuple[str, Path]:
+def _page(directories: list[Path], known: Path | None) -> tuple[str, Path]:
     """The page, and where it goes if nobody says."""
     if len(directories) > 2:
         raise UsageError(f"{len(directories)} directories were given; give one, or two campaigns")
+    directory = directories[0]
+    if len(directories) == 1 and (directory / PLAN_FILE).is_file():
+        return campaign_page(directory, excused_groups(known)), directory / _FILE
+    if known is not None:
+        raise UsageError(f"--known {known}: only the report of one campaign tells known groups")
     if len(directories) == 2:
         return comparison_page(*directories), _COMPARISON
-    (directory,) = directories
     sides = [directory / side for side in _SIDES]
     if all((side / PLAN_FILE).is_file() for side in sides):
         return comparison_page(*sides), directory / _FILE
-    if (directory / PLAN_FILE).is_file():
-        return campaign_page(directory, known), directory / _FILE
     if directory.is_dir() and not (directory / ARTIFACT_FILE).is_file():
         raise UsageError(
             f"{directory}: has neither {PLAN_FILE} (the --out of a campaign) nor {ARTIFACT_FILE} "

@@ -120,6 +120,7 @@ def test_what_cannot_be_reported_is_said(
     for arguments, said in (
         (["empty"], "empty: has neither campaign.json"),
         (["gone"], "gone: does not exist"),
+        (["night", "none", "--known", "x.yaml"], "only the report of one campaign"),
         (["night", "none"], "have no seed in common"),
         (["night", "none", "empty"], "3 directories were given"),
         (["night", "--out", "gone/x.html"], "gone/x.html: cannot be written"),
