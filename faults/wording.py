@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sim.engine.connectors import get_connector
+from sim.fabric import CX7
 from sim.scenario import Scenario
 
 
@@ -56,5 +57,7 @@ def _unusual(scenario: Scenario) -> Iterator[str]:
     if scenario.speculation is not None:
         drafts = scenario.speculation.num_speculative_tokens
         yield f"speculation {scenario.speculation.method} × {drafts}"
+    if scenario.fabric_profile != CX7:
+        yield f"fabric {scenario.fabric_profile.name}"
     if scenario.overlay:
         yield f"sources from {scenario.overlay}"

@@ -60,6 +60,7 @@ class TestBed:
             perturb=scenario.perturb,
             skip_empty_steps=scenario.skip_empty_steps,
             overlay=overlay,
+            fabric=scenario.fabric_profile,
             network_latency_ns=scenario.network_latency_us * US,
             check=scenario.check,
         )

@@ -20,7 +20,7 @@ from sim.engine.hand_offs import HandOffs
 from sim.engine.hooks import HOOK_MODULES
 from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.owners import HashOwners
-from sim.fabric import Fabric
+from sim.fabric import CX7, Fabric, FabricProfile
 from sim.guest.entropy import chance_from_seed
 from sim.guest.facades.processes import SideProgram
 from sim.guest.facades.registry import make_facades
@@ -58,6 +58,7 @@ class World:
         perturb: bool = False,
         skip_empty_steps: bool = True,
         overlay: Path | None = None,
+        fabric: FabricProfile = CX7,
         network_latency_ns: int = 50 * US,
         vocab_size: int = DEFAULT_VOCAB_SIZE,
         check: Literal["incremental", "full"] = "incremental",
@@ -67,7 +68,7 @@ class World:
         self.vocab_size = vocab_size
         self.check = check
         self.network = Network(self.kernel, latency_ns=network_latency_ns)
-        self.fabric = Fabric(self.kernel)
+        self.fabric = Fabric(self.kernel, fabric)
         self.facades: dict[str, ModuleType] = make_facades(
             self.kernel, self.network, self.fabric, self._run_side_program
         )

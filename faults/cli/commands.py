@@ -44,6 +44,7 @@ COMMANDS = (
     Command("init", "faults.cli.init", "Write a scenario with comments to start from."),
     Command("schema", "faults.cli.schema", "Print the JSON Schema of scenario files."),
     Command("models", "faults.cli.models", "List the models, with what their caches look like."),
+    Command("fabrics", "faults.cli.fabrics", "List the fabrics; compare one with measurements."),
     Command("connectors", "faults.cli.connectors", "List the connectors that can be tested."),
     Command("faults", "faults.cli.faults", "List the faults that can be injected."),
     Command("oracles", "faults.cli.oracles", "List the rules that every run is judged by."),

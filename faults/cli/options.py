@@ -20,6 +20,7 @@ from sim.scenario import (
     InlineWorkload,
     Scenario,
     TraceWorkload,
+    find_fabric,
     load,
     with_settings,
 )
@@ -35,6 +36,7 @@ class RunOptions:
     model: str | None = None
     connector: str | None = None
     overlay: Path | None = None
+    fabric: str | None = None
     trace: Path | None = None
     requests: int | None = None
     holds: tuple[str, ...] = ()
@@ -90,11 +92,14 @@ def _named(options: RunOptions) -> dict[str, str]:
         get_preset(options.model)
     if options.connector is not None:
         get_connector(options.connector)
+    if options.fabric is not None:
+        find_fabric(options.fabric)
     overlay = None if options.overlay is None else str(options.overlay.resolve())
     values: dict[str, Any] = {
         "model": options.model,
         "connector": options.connector,
         "overlay": overlay,
+        "fabric": options.fabric,
         "seed": options.seed,
         "check": options.check,
         "perturb": options.perturb or None,

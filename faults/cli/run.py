@@ -65,6 +65,9 @@ Settings = Annotated[
         help="Set any key of the scenario: tp_size, geometry, length_scale, ...",
     ),
 ]
+FabricOption = Annotated[
+    str | None, typer.Option(metavar="NAME|FILE.toml", help="How fast the RDMA network is.")
+]
 SeedOption = Annotated[int | None, typer.Option(min=0, help="The seed of everything random.")]
 Check = Annotated[
     Literal["incremental", "full"] | None,
@@ -85,6 +88,7 @@ def command(
     model: Model = None,
     connector: Connector = None,
     overlay: Overlay = None,
+    fabric: FabricOption = None,
     trace: Trace = None,
     requests: Requests = None,
     hold: Holds = None,
@@ -108,6 +112,7 @@ def command(
       faultlab run --requests 60 --set length_scale=0.1
       faultlab run my.yaml --seed 7 --hold req-3=65 --out runs/held
       faultlab run --trace conversation.jsonl --requests 200 --set time_scale=0.1
+      faultlab run --fabric mi300x-thor2
       faultlab run --set tp_size=2 --set executor=multi-process
       faultlab run --fault completion-lost:request=req-2 --fault crash:node=p0,at_s=1,for_s=5
       faultlab run --connector my.package.connector:MyConnector --extra-config '{"port": 9}'
@@ -120,6 +125,7 @@ def command(
         model=model,
         connector=connector,
         overlay=overlay,
+        fabric=fabric,
         trace=trace,
         requests=requests,
         holds=tuple(hold or ()),

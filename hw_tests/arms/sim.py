@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any
 from unittest.mock import patch
 
 import torch
+from msgspec.structs import replace
 
 from hw_tests.conformance.arm import Pair
 from sim.fabric import (

@@ -2,7 +2,8 @@
 
 from sim.fabric.fabric import Fabric, LandingObserver
 from sim.fabric.memory import MemoryRegion
-from sim.fabric.profile import CX7, MI300X_XGMI, FabricProfile, XgmiProfile
+from sim.fabric.named import CX7, fabric_names, named_fabric
+from sim.fabric.profile import MI300X_XGMI, FabricProfile, XgmiProfile
 from sim.fabric.verdicts import (
     CompletionItem,
     ControlItem,
@@ -43,4 +44,6 @@ __all__ = [
     "SessionItem",
     "WorkRequestItem",
     "XgmiProfile",
+    "fabric_names",
+    "named_fabric",
 ]

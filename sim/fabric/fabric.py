@@ -15,8 +15,9 @@ from sim.fabric.control_plane import ControlPlane
 from sim.fabric.device import Device, Handler
 from sim.fabric.gpu import Gpus
 from sim.fabric.link import Links
+from sim.fabric.named import CX7
 from sim.fabric.nic import Nic
-from sim.fabric.profile import CX7, MI300X_XGMI, FabricProfile, XgmiProfile
+from sim.fabric.profile import MI300X_XGMI, FabricProfile, XgmiProfile
 from sim.fabric.queue_pair import QueuePair
 from sim.fabric.work import AsyncEvent, Landing, WorkRequestChain
 from sim.kernel import Kernel, Node, Process

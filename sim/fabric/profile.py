@@ -3,70 +3,66 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 from sim.fabric.timers import Timers
 from sim.units import US
 
+Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
+BytesPerNs = Annotated[float, msgspec.Meta(gt=0, le=1e6)]
 
-@dataclass(frozen=True, slots=True)
-class FabricProfile:
+
+class FabricProfile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Costs of one transfer, from the call to the status that says it is over.
 
-    A batch of B items in W work requests over Q queue pairs costs its caller ``call_ns +
-    Q x post_ns + W x work_request_ns`` and, with the GIL held, ``B x item_ns``. The NIC then
-    needs ``max(W x nic_work_request_ns, bytes / rate)``, where the rate is shared with other
-    transfers; the last byte lands ``*_landing_ns`` later and the status changes
-    ``*_completion_ns`` after that. Rates are in bytes per nanosecond, which is GB/s.
-    ``post_ns`` includes the notification of that queue pair, as the measured calls had one.
+    A batch of B items in W work requests over Q queue pairs costs its caller, with the GIL held,
+    ``B x item_ns``, then ``call_ns + W x *_prepare_ns`` before the first of Q posts, and
+    ``Q x post_ns + W x work_request_ns`` while it posts. The NIC then needs
+    ``max(W x nic_work_request_ns, bytes / rate)``, where the rate is shared with other transfers;
+    the last byte lands ``*_landing_ns`` later and the status changes ``*_completion_ns`` after
+    that. Rates are in bytes per nanosecond, which is GB/s. Behind the data the caller posts a
+    notification on every queue pair of the session, for ``notify_ns`` each; 0 if ``post_ns``
+    includes it.
     """
 
-    name: str
-    nics_per_node: int
-    nic_bytes_per_ns: float
-    read_wire_bytes_per_byte: float
-    """A read moves this many times its payload, because its measured rate is lower."""
-    queue_pair_bytes_per_ns: float
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+    nics_per_node: Annotated[int, msgspec.Meta(ge=0)] = 8
+    nic_bytes_per_ns: BytesPerNs
+    read_bytes_per_ns: BytesPerNs
+    """What a single read gets of an idle NIC: it moves more than its payload."""
+    queue_pair_bytes_per_ns: BytesPerNs
     """Ceiling of what a single queue pair gets, however idle the NICs are."""
-    nic_work_request_ns: int
-    call_ns: int
-    post_ns: int
-    work_request_ns: int
-    item_ns: int
-    write_landing_ns: int
-    write_completion_ns: int
-    read_landing_ns: int
-    read_completion_ns: int
-    timers: Timers
-    max_message_bytes: int
-    control_exchange_ns: int
+    nic_work_request_ns: Nanoseconds
+    call_ns: Nanoseconds
+    post_ns: Nanoseconds
+    notify_ns: Nanoseconds = 0
+    work_request_ns: Nanoseconds
+    write_prepare_ns: Nanoseconds = 0
+    read_prepare_ns: Nanoseconds = 0
+    item_ns: Nanoseconds
+    write_landing_ns: Nanoseconds
+    write_completion_ns: Nanoseconds
+    read_landing_ns: Nanoseconds
+    read_completion_ns: Nanoseconds
+    timers: Timers = Timers()
+    max_message_bytes: Annotated[int, msgspec.Meta(ge=1)] = 2**31
+    control_exchange_ns: Nanoseconds = 300 * US
     """One request and reply of the control plane, connection included. Assumed, not measured."""
 
+    def __post_init__(self) -> None:
+        """Refuse reads that are faster than the NIC."""
+        if self.read_bytes_per_ns > self.nic_bytes_per_ns:
+            raise ValueError(
+                f"read_bytes_per_ns: is {self.read_bytes_per_ns:g}, expected at most "
+                f"nic_bytes_per_ns, which is {self.nic_bytes_per_ns:g}"
+            )
 
-CX7 = FabricProfile(
-    name="cx7",
-    nics_per_node=8,
-    # Least-squares fits of the library's published ConnectX-7 tables, batch 1 and one queue
-    # pair: write 5.827 us + bytes / 49.561, read 6.609 us + bytes / 44.860.
-    nic_bytes_per_ns=49.561,
-    read_wire_bytes_per_byte=49.561 / 44.860,
-    queue_pair_bytes_per_ns=49.561,
-    # Per call, queue pair, work request and item: fits of the Thor2 tables and the timing of the
-    # library's list conversion. The landing and completion times are what remains of the two
-    # constants above; how they split is assumed.
-    nic_work_request_ns=32,
-    call_ns=500,
-    post_ns=550,
-    work_request_ns=50,
-    item_ns=100,
-    write_landing_ns=2_327,
-    write_completion_ns=2_300,
-    read_landing_ns=4_209,
-    read_completion_ns=1_200,
-    timers=Timers(),
-    max_message_bytes=2**31,
-    control_exchange_ns=300 * US,
-)
-"""NVIDIA ConnectX-7, 400 Gb/s."""
+    @property
+    def read_wire_bytes_per_byte(self) -> float:
+        """A read moves this many times its payload, because its measured rate is lower."""
+        return self.nic_bytes_per_ns / self.read_bytes_per_ns
 
 
 @dataclass(frozen=True, slots=True)

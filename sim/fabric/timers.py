@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
 
 _ACK_UNIT_NS = 4_096
 
@@ -14,8 +16,11 @@ _RNR_CODES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Timers:
+_FiveBits = Annotated[int, msgspec.Meta(ge=0, le=31)]
+_ThreeBits = Annotated[int, msgspec.Meta(ge=0, le=7)]
+
+
+class Timers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Attributes of a queue pair, with verbs' codes for them.
 
     ``timeout`` and ``retry_count`` are about a peer that is silent; timeout 0 waits for ever.
@@ -23,10 +28,10 @@ class Timers:
     ``rnr_retry`` how often this end sends again when told so; 7 is without limit.
     """
 
-    timeout: int = 14
-    retry_count: int = 7
-    min_rnr_timer: int = 12
-    rnr_retry: int = 7
+    timeout: _FiveBits = 14
+    retry_count: _ThreeBits = 7
+    min_rnr_timer: _FiveBits = 12
+    rnr_retry: _ThreeBits = 7
 
     @property
     def ack_timeout_ns(self) -> int:

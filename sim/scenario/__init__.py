@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sim.scenario.capacity import check_memory, default_num_blocks, longest_request
+from sim.scenario.fabric_file import find_fabric
 from sim.scenario.file import dumps, load, loads, with_settings
 from sim.scenario.requests import workload_of
 from sim.scenario.types import SCHEMA_VERSION, Scenario, Topology
@@ -28,6 +29,7 @@ __all__ = [
     "check_memory",
     "default_num_blocks",
     "dumps",
+    "find_fabric",
     "load",
     "loads",
     "longest_request",

@@ -17,6 +17,7 @@ from sim.engine.connectors import get_connector
 from sim.errors import UsageError
 from sim.hints import nearest
 from sim.model.presets import get_preset
+from sim.scenario.fabric_file import SUFFIX, read_fabric
 from sim.scenario.schema import dotted_keys, explain
 from sim.scenario.types import Scenario
 from sim.scenario.yaml_text import parse_yaml, print_yaml
@@ -64,16 +65,28 @@ def with_settings(scenario: Scenario, settings: Mapping[str, str]) -> Scenario:
 
 
 def _decode(document: Any, *, source: str) -> Scenario:
+    _read_fabric(document, source)
     try:
         scenario = msgspec.convert(document, Scenario)
     except msgspec.ValidationError as error:
         message = explain(_ROOT, document, str(error))
         raise UsageError(f"{source}: {message}") from error
     _check_name(source, "model", lambda: get_preset(scenario.model).sizes(scenario.geometry))
+    _check_name(source, "fabric", lambda: scenario.fabric_profile)
     _check_name(source, "connector", lambda: get_connector(scenario.connector))
     key = "topology.producer_connector"
     _check_name(source, key, lambda: get_connector(scenario.producer_connector))
     return scenario
+
+
+def _read_fabric(document: Any, source: str) -> None:
+    """Put a fabric's numbers where a document names their file, so that a run is all in one."""
+    name = document.get("fabric") if isinstance(document, dict) else None
+    if isinstance(name, str) and name.endswith(SUFFIX):
+        try:
+            document["fabric"] = msgspec.to_builtins(read_fabric(Path(name)))
+        except UsageError as error:
+            raise UsageError(f"{source}: fabric: {error}") from error
 
 
 def _check_name(source: str, key: str, look_up: Callable[[], object]) -> None:
@@ -116,3 +129,6 @@ def _anchor(document: Any, directory: Path) -> None:
     for owner, key in ((document, "overlay"), (document.get("workload"), "path")):
         if isinstance(owner, dict) and isinstance(owner.get(key), str):
             owner[key] = str(directory / owner[key])
+    fabric = document.get("fabric")
+    if isinstance(fabric, str) and fabric.endswith(SUFFIX):
+        document["fabric"] = str(directory / fabric)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from sim.engine.options import EngineOptions
+from sim.fabric import FabricProfile, named_fabric
 from sim.model.presets import Geometry, get_preset
 from sim.model.speculation import Speculation
 from sim.router.options import COLOCATED_PHASES, RouterOptions, Seconds
@@ -58,7 +59,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     router: RouterOptions = RouterOptions()
     faults: tuple[dict[str, Any], ...] = ()
     """What is to go wrong, for whoever injects it; nothing here looks inside."""
-    fabric: Literal["cx7"] = "cx7"
+    fabric: str | FabricProfile = "cx7"
+    """A named one, or its numbers; in a file also the path of another file, ending in .toml."""
     network_latency_us: Annotated[int, msgspec.Meta(ge=0)] = 50
     """One way, between nodes, for control messages."""
     perturb: bool = False
@@ -80,6 +82,11 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def consumer_data_parallel_size(self) -> int:
         """Data-parallel ranks of each consumer."""
         return self.topology.consumer_data_parallel_size or self.engine.data_parallel_size
+
+    @property
+    def fabric_profile(self) -> FabricProfile:
+        """The numbers of ``fabric``; UsageError when there is none of that name."""
+        return named_fabric(self.fabric) if isinstance(self.fabric, str) else self.fabric
 
     @property
     def num_engines(self) -> int:

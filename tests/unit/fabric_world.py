@@ -10,7 +10,8 @@ import torch
 from sim.fabric import Fabric, Landing, Operation
 from sim.fabric.device import Device
 from sim.fabric.memory import MemoryRegion
-from sim.fabric.profile import CX7, FabricProfile
+from sim.fabric.named import CX7
+from sim.fabric.profile import FabricProfile
 from sim.fabric.queue_pair import QueuePair
 from sim.fabric.work import Completion, RemoteRegion, Segments, WorkRequestChain
 from sim.kernel import Kernel, Node, Process

@@ -1,21 +1,24 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+from itertools import permutations
 
 import pytest
 from fabric_world import FabricWorld
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sim.fabric.link import Flow, max_min_rates
+from sim.fabric.named import CX7
 from sim.fabric.nic import Direction
-from sim.fabric.profile import CX7
 from sim.kernel import Kernel, Seed
 
 # 10 bytes a nanosecond, nothing else costs anything.
 PLAIN = replace(
     CX7,
     nic_bytes_per_ns=10.0,
-    read_wire_bytes_per_byte=1.0,
+    read_bytes_per_ns=10.0,
     queue_pair_bytes_per_ns=10.0,
     nic_work_request_ns=0,
     write_landing_ns=0,
@@ -123,3 +126,78 @@ def test_rates_change_for_those_who_share_through_others(kernel: Kernel) -> None
     # The other one: 500 bytes at 5 a nanosecond, then 9,500 at 10 - 10/3.
     times = {landing.target: time for time, landing in world.landings.seen}
     assert times["p2"] == 100 + 1425
+
+
+def _processor_sharing(sizes: list[int], bytes_per_ns: float) -> list[float]:
+    """When each of flows that begin together ends: all get an equal share of what is left."""
+    return [sum(min(size, other) for other in sizes) / bytes_per_ns for size in sizes]
+
+
+@pytest.mark.parametrize("read", [True, False], ids=["many-to-one", "one-to-many"])
+@pytest.mark.parametrize("sizes", [[1000] * 8, [500, 1000, 4000, 9000], [100, 20_000]], ids=str)
+def test_flows_of_one_nic_end_as_processor_sharing_says(
+    kernel: Kernel, sizes: list[int], *, read: bool
+) -> None:
+    """Into one NIC or out of it, whatever the sizes; each change of rate rounds up to a ns."""
+    world = FabricWorld(kernel, PLAIN)
+    for number, size in enumerate(sizes):
+        world.add_machine(f"p{number}")
+        world.post(world.connect("d", f"p{number}"), [size], read=read)
+    kernel.run()
+    times = {landing.target: time for time, landing in world.landings.seen}
+    found = [times[f"p{number}"] for number in range(len(sizes))]
+    assert found == pytest.approx(_processor_sharing(sizes, 10.0), abs=len(sizes))
+
+
+def test_many_to_many_shares_every_nic_equally(kernel: Kernel) -> None:
+    """Four machines write to each other: three flows share each direction of each NIC."""
+    world = FabricWorld(kernel, PLAIN)
+    names = ["p", "d", "p2", "d2"]
+    for name in names[2:]:
+        world.add_machine(name)
+    for here, there in permutations(names, 2):
+        world.post(world.connect(here, there), [1000], read=False)
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [300] * 12
+
+
+def test_queue_pairs_share_the_nics_rate_of_work_requests(kernel: Kernel) -> None:
+    """Small messages on four queue pairs are no faster than on one: it is the NIC's limit."""
+    world = FabricWorld(kernel, replace(PLAIN, nic_work_request_ns=30))
+    for _queue_pair in range(4):
+        world.post(world.connect(), [10] * 25)
+    kernel.run()
+    assert [time for time, _ in world.landings.seen] == [3000] * 4
+
+
+@settings(max_examples=40)
+@given(
+    capacities=st.lists(st.integers(1, 100), min_size=2, max_size=5),
+    ends=st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=12),
+    ceilings=st.lists(st.integers(1, 120), min_size=12, max_size=12),
+)
+def test_nobody_can_get_more_without_a_poorer_one_losing(
+    capacities: list[int], ends: list[tuple[int, int]], ceilings: list[int]
+) -> None:
+    """The definition of max-min fairness, on any network: nothing carries more than it can, and
+    each flow is at its ceiling, or somewhere full where nobody gets more than it."""
+    egress = [Direction(float(capacity)) for capacity in capacities]
+    ingress = [Direction(float(capacity)) for capacity in reversed(capacities)]
+    n = len(capacities)
+    flows = [
+        _flow(egress[here % n], ingress[there % n], ceiling=float(ceiling))
+        for (here, there), ceiling in zip(ends, ceilings, strict=False)
+    ]
+    rates = dict(zip(flows, max_min_rates(flows), strict=True))
+    for direction in egress + ingress:
+        load = sum(rate for flow, rate in rates.items() if direction in flow.path)
+        assert load <= direction.bytes_per_ns * (1 + 1e-9)
+    for flow, rate in rates.items():
+        is_held_by = [
+            direction
+            for direction in flow.path
+            for sharing in [[r for f, r in rates.items() if direction in f.path]]
+            if sum(sharing) >= direction.bytes_per_ns * (1 - 1e-9)
+            and rate >= max(sharing) * (1 - 1e-9)
+        ]
+        assert rate == flow.ceiling or is_held_by

@@ -5,7 +5,7 @@ from fabric_world import Answer, FabricWorld
 
 from sim.errors import TestbedError
 from sim.fabric import CompletionItem, LandLate, LandPart, WorkRequestItem
-from sim.fabric.profile import CX7
+from sim.fabric.named import CX7
 from sim.fabric.queue_pair import QueuePairState
 from sim.kernel import Kernel, Seed
 from sim.units import MS, SECOND

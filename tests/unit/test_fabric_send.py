@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from fabric_world import Answer, FabricWorld
+from msgspec.structs import replace
 
-from sim.fabric.profile import CX7
+from sim.fabric.named import CX7
 from sim.fabric.queue_pair import QueuePair, QueuePairState
 from sim.fabric.timers import Timers
 from sim.fabric.verdicts import CompletionItem, SendItem

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 from xgmi_world import SIZE, World
 
 from sim.errors import UnsupportedByFacade
@@ -206,7 +207,9 @@ def test_gpus_of_a_machine_have_different_addresses(world: World) -> None:
 
 def test_gpus_that_do_not_reach_each_other_are_no_way_out(kernel: Kernel) -> None:
     """Then a host without an RDMA device has no backend at all, whatever is allowed."""
-    fabric = Fabric(kernel, replace(CX7, nics_per_node=0), replace(MI300X_XGMI, peer_access=False))
+    fabric = Fabric(
+        kernel, structs.replace(CX7, nics_per_node=0), replace(MI300X_XGMI, peer_access=False)
+    )
     mori = make(kernel, fabric, {"MORI_DISABLE_AUTO_XGMI": "0"})
 
     def body() -> None:

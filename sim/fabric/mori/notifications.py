@@ -107,5 +107,7 @@ class Notifier:
             endpoint.queue_pair.send_queue.give_back(1)
 
     def _post(self, endpoint: Endpoint, send: Send) -> None:
+        if notify_ns := self._backend.fabric.profile.notify_ns:
+            self._backend.kernel.sleep(notify_ns)
         self._backend.fabric.record("posted", send, endpoint.queue_pair)
         endpoint.queue_pair.post(send)

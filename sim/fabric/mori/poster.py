@@ -108,7 +108,10 @@ class Poster:
         if isinstance(part.work, str):
             return StatusCode.ERR_INVALID_ARGS, part.work
         poster = ChainPoster(self._backend, part.endpoints)
-        overhead_ns = self._backend.fabric.profile.call_ns
+        profile = self._backend.fabric.profile
+        is_read = call.operation is Operation.READ
+        prepare_ns = profile.read_prepare_ns if is_read else profile.write_prepare_ns
+        overhead_ns = profile.call_ns + part.work.work_requests * prepare_ns
         error = poster.post(call, part.work, post_batch_size, overhead_ns)
         return (StatusCode.ERR_RDMA_OP, error) if error is not None else None
 

@@ -7,7 +7,7 @@ refused, because whoever wrote it meant something.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from sim.errors import UsageError
@@ -117,7 +117,7 @@ def _timers(environ: Mapping[str, str], number: _Numbers) -> Timers | None:
             if name in environ:
                 default = found.get(attribute, getattr(Timers(), attribute))
                 found[attribute] = number(name, default, 0, most)
-    return replace(Timers(), **found) if found else None
+    return Timers(**found) if found else None
 
 
 def _overrides(environ: Mapping[str, str], number: _Numbers) -> dict[str, Any]:

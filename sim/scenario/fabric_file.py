@@ -1,0 +1,39 @@
+"""A fabric of somebody's own: the keys of the named ones, in a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import msgspec
+from msgspec import inspect
+
+from sim.errors import UsageError
+from sim.fabric import FabricProfile, named_fabric
+from sim.scenario.schema import explain
+
+SUFFIX = ".toml"
+_ROOT = inspect.type_info(FabricProfile)
+
+
+def find_fabric(name: str) -> FabricProfile:
+    """The fabric in the file ``name``, if that ends in .toml, or the one that is named so."""
+    return read_fabric(Path(name)) if name.endswith(SUFFIX) else named_fabric(name)
+
+
+def read_fabric(path: Path) -> FabricProfile:
+    """The fabric in the file ``path``.
+
+    Raises:
+        UsageError: it cannot be read, or a key is missing, unknown or out of range.
+    """
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:  # not UTF-8, or not TOML
+        raise UsageError(f"{path}: is not TOML: {error}") from error
+    try:
+        return msgspec.convert(document, FabricProfile)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{path}: {explain(_ROOT, document, str(error))}") from error
