@@ -10,6 +10,7 @@ import yaml
 from msgspec import inspect
 from source_tree import ROOT, name
 
+from sim.fabric import FabricProfile
 from sim.model.speculation import Speculation
 from sim.router.options import Retry
 from sim.scenario import (
@@ -90,6 +91,11 @@ def defaults(struct: type[msgspec.Struct], prefix: str = "") -> dict[str, object
 def test_every_key_of_a_part_of_a_scenario_is_documented(struct: type[msgspec.Struct]) -> None:
     """With the default that the code has."""
     assert defaults(struct) in tables("docs/scenarios.md")
+
+
+def test_every_key_of_a_fabric_is_documented() -> None:
+    """With the default that the code has."""
+    assert defaults(FabricProfile) in tables("docs/fabrics.md")
 
 
 def test_every_key_of_a_scenario_is_documented() -> None:
