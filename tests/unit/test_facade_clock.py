@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as real_datetime
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -145,6 +146,33 @@ def test_a_loop_that_waits_for_news_is_passed_over_until_there_is_some() -> None
     world.kernel.call_later(10 * SECOND - 500, news.append, 1)
     assert world.run(main) == 10.0
     assert len(looks) < 20
+
+
+CALENDARS: dict[str, Callable[[Any, Any], float]] = {
+    "now": lambda _time, dates: dates.datetime.now().timestamp(),
+    "fromtimestamp": lambda time, dates: dates.datetime.fromtimestamp(time.time()).timestamp(),
+    "gmtime": lambda time, _dates: time.mktime(time.gmtime()),
+    "gmtime of": lambda time, _dates: time.mktime(time.gmtime(time.time())),
+    "timedelta": lambda time, dates: dates.timedelta(seconds=time.time()).total_seconds(),
+}
+
+
+@pytest.mark.parametrize("read", CALENDARS.values(), ids=CALENDARS)
+def test_a_loop_that_waits_by_the_calendar_ends_when_it_would(
+    read: Callable[[Any, Any], float],
+) -> None:
+    """C code makes dates, and asks no watched time what it does with it."""
+    world = World()
+    dates = clock.make_datetime(world.kernel)
+    until = clock.EPOCH_NS / SECOND + 2
+
+    def main() -> float:
+        while read(world.time, dates) < until:
+            world.time.sleep(0.001)
+        return float(world.time.monotonic())
+
+    world.kernel.call_later(10 * SECOND, int)
+    assert world.run(main) == pytest.approx(2.0, abs=0.0015)
 
 
 def test_negative_sleep_is_refused() -> None:

@@ -80,6 +80,15 @@ class _Reader:
         self._read()
         return self._exactly(wall_ns(self._kernel))
 
+    def calendar(self) -> float:
+        """The wall clock, for code in C that makes a date of it."""
+        return _for_c(self.wall())
+
+
+def _for_c(seconds: Any) -> Any:
+    """A watched time would not be told of what C code makes of it."""
+    return float(seconds) if isinstance(seconds, float) else seconds
+
 
 def make(kernel: Kernel) -> ModuleType:
     """The facade of ``time``."""
@@ -101,12 +110,12 @@ def make(kernel: Kernel) -> ModuleType:
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):
         members[name] = reader.monotonic
         members[f"{name}_ns"] = reader.monotonic_ns
-    return Facade(kernel, "time", members | _calendar(reader.wall))
+    return Facade(kernel, "time", members | _calendar(reader.calendar))
 
 
 def _calendar(wall: Callable[[], float]) -> dict[str, Any]:
     def gmtime(seconds: float | None = None) -> real_time.struct_time:
-        return real_time.gmtime(wall() if seconds is None else seconds)
+        return real_time.gmtime(wall() if seconds is None else _for_c(seconds))
 
     def asctime(moment: Any = None) -> str:
         return real_time.asctime(gmtime() if moment is None else moment)
@@ -144,7 +153,7 @@ def make_datetime(kernel: Kernel) -> ModuleType:
     class date(real_datetime.date, metaclass=AsReal):
         @classmethod
         def fromtimestamp(cls, timestamp: float, /) -> Any:
-            moment = real_datetime.datetime.fromtimestamp(timestamp, utc)
+            moment = real_datetime.datetime.fromtimestamp(_for_c(timestamp), utc)
             return cls(moment.year, moment.month, moment.day)
 
         @classmethod
@@ -154,7 +163,7 @@ def make_datetime(kernel: Kernel) -> ModuleType:
     class datetime(real_datetime.datetime, metaclass=AsReal):
         @classmethod
         def fromtimestamp(cls, timestamp: float, tz: Any = None) -> Any:
-            moment = super().fromtimestamp(timestamp, utc if tz is None else tz)
+            moment = super().fromtimestamp(_for_c(timestamp), utc if tz is None else tz)
             return moment if tz is not None else moment.replace(tzinfo=None)
 
         @classmethod
@@ -173,4 +182,10 @@ def make_datetime(kernel: Kernel) -> ModuleType:
             aware = self if self.tzinfo is not None else self.replace(tzinfo=utc)
             return real_datetime.datetime.timestamp(aware)
 
-    return ModuleProxy(real_datetime, {"date": date, "datetime": datetime}, "datetime")
+    class timedelta(real_datetime.timedelta, metaclass=AsReal):
+        def __new__(cls, *parts: Any, **named: Any) -> Any:
+            named = {name: _for_c(part) for name, part in named.items()}
+            return real_datetime.timedelta(*map(_for_c, parts), **named)
+
+    members = {"date": date, "datetime": datetime, "timedelta": timedelta}
+    return ModuleProxy(real_datetime, members, "datetime")
