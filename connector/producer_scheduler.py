@@ -78,10 +78,10 @@ class ProducerScheduler:
             return
         if request.prompt_token_ids is not None:
             request.prompt_token_ids.pop()
-        elif request.prompt_embeds is not None:
+        if request.prompt_embeds is not None:  # alone, or beside tokens, with a mask
             request.prompt_embeds = request.prompt_embeds[:-1]
-        else:
-            return
+        if request.prompt_is_token_ids is not None:
+            request.prompt_is_token_ids.pop()
         request._all_token_ids.pop()
         request.num_prompt_tokens -= 1
         request.max_tokens = 1

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
+from vllm.utils import length_from_prompt_token_ids_or_embeds
+from vllm.v1.core.sched.output import NewRequestData
 from vllm.v1.request import Request
 
 from connector.consumer_scheduler import ConsumerScheduler
@@ -18,6 +21,7 @@ from connector.core.offer import EXTENSION_KEY, HoldId, Offer, make_extension, p
 from connector.core.prompt import Feature, Prompt, prompt_of
 from connector.counters import Counters
 from connector.metadata import StepOrders
+from connector.producer_scheduler import ProducerScheduler
 from connector.prompts import prompt_of_request
 
 GROUPS = TransferGroups((Group(GroupKind.FULL, ("attn",), 16),))
@@ -199,3 +203,30 @@ def test_the_prompt_of_a_request_is_named_by_what_vllm_knows_of_it() -> None:
     assert request.prompt_token_ids is not None
     request.prompt_token_ids.pop()
     assert prompt_of_request(request, 100) == expected
+
+
+@pytest.mark.requirement("R11")
+@pytest.mark.parametrize("parts", ["tokens", "embeddings", "both"])
+def test_a_producer_drops_the_last_token_from_all_that_a_prompt_consists_of(parts: str) -> None:
+    """Or vLLM's worker ends its engine over a prompt of two lengths. Once, and not of one token."""
+    groups = TransferGroups((*GROUPS.groups, Group(GroupKind.WINDOW, ("near",), 16, window=64)))
+    scheduler = ProducerScheduler(groups, 60.0, {}, Counters())
+    for length in (5, 1):
+        params = {"do_remote_decode": True}
+        request = Request(
+            "r",
+            None if parts == "embeddings" else TOKENS[:length],
+            SamplingParams(max_tokens=1, extra_args={"kv_transfer_params": params}),
+            None,
+            prompt_embeds=None if parts == "tokens" else torch.zeros(length, 8),
+            prompt_is_token_ids=[False] * length if parts == "both" else None,
+        )
+        scheduler.on_new_request(request)
+        scheduler.on_new_request(request)
+        kept = max(length - 1, 1)
+        new = NewRequestData.from_request(request, ([1], [2]))
+        length_there = length_from_prompt_token_ids_or_embeds(
+            new.prompt_token_ids, new.prompt_embeds
+        )
+        assert length_there == request.num_prompt_tokens == request.num_tokens == kept
+        assert new.prompt_is_token_ids in (None, [False] * kept)
