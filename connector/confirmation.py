@@ -44,9 +44,7 @@ class Confirmation:
 
     def begin(self, load: Load, now: float) -> None:
         """Ask the first question about a load."""
-        assert load.peer is not None
-        assert load.peer.welcome is not None
-        if load.peer.welcome.digests and is_verified(self._mode, load.order.transfer_id):
+        if load.tells_digests and is_verified(self._mode, load.order.transfer_id):
             pairs = load.order.plan.pairs
             load.to_verify = shares(
                 (layer.name, layer.blocks.size, pairs[layer.payload_index])

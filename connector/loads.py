@@ -38,8 +38,9 @@ class Asked:
 class Load:
     """Where one load stands.
 
-    ``to_verify`` is what the peer has still to be asked about; ``first_reason`` why its first
-    reads were given up, if they are repeated.
+    ``tells_digests`` is the peer's word from the handshake, which it may have to repeat for others
+    before this load is confirmed; ``to_verify`` what it has still to be asked about;
+    ``first_reason`` why the first reads were given up, if they are repeated.
     """
 
     order: LoadOrder
@@ -54,6 +55,7 @@ class Load:
     backoff_s: float = FIRST_BACKOFF_S
     next_at: float = 0.0
     fence_until: float = 0.0
+    tells_digests: bool = False
     is_verified: bool = False
     to_verify: list[Share] = field(default_factory=list)
     asked: Asked | None = None

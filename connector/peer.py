@@ -299,6 +299,12 @@ class Peer:
 
     # ---------------------------------------------------------------- questions
 
+    @property
+    def tells_digests(self) -> bool:
+        """Whether the connected peer can be asked for digests."""
+        assert self.welcome is not None
+        return self.welcome.digests
+
     def ask(self, question: wire.Question) -> None:
         """Ask about a hold; `answer` tells, and `drop` stops waiting."""
         self._answers.setdefault(question.number, None)

@@ -199,3 +199,32 @@ def test_a_long_prompt_is_posted_in_parts_that_a_queue_has_room_for() -> None:
     )
     assert outcome.violations == []
     assert outcome.requests["length"] == 2
+
+
+@pytest.mark.requirement("R14", "S6")
+def test_a_read_goes_on_though_its_peer_has_to_shake_hands_again() -> None:
+    """Another producer's queue pairs fail, so that new loads connect anew; while the peer is slow
+    to answer them, what was already being read from it completes, and is confirmed."""
+    scenario = with_settings(
+        Scenario(
+            connector="hybrid",
+            topology=Topology(producers=2),
+            workload=UniformWorkload(
+                requests=3, prompt_tokens=(300, 300), output_tokens=(4, 4), interval_ms=50.0
+            ),
+            quiet_phase_s=5.0,
+        ),
+        {"extra_config.transfer_timeout": "5"},
+    )
+    faults = (
+        "latency-spike:request=req-0,at_s=0,by_us=400000,jitter_us=0",
+        "completion-error:request=req-1,at_s=0",
+        "never-answers:node=p0,peer=d0,at_s=0.09,for_s=0.6",
+    )
+    decoded = tuple(msgspec.to_builtins(parse(fault)) for fault in faults)
+    ends = Ends()
+    outcome = run(msgspec.structs.replace(scenario, faults=decoded), probe=ends).result.outcome
+    assert outcome.requests == {"total": 3, "length": 3, "unfinished": 0}
+    assert outcome.violations == []
+    reported_s = {name: at_ns / SECOND for name, (_, at_ns) in ends.reports.items()}
+    assert reported_s["req-0-d0"] < reported_s["req-2-d0"], "nobody shook hands meanwhile"
