@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as real_datetime
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -117,7 +118,35 @@ def counts_outside_a_helper(sleep: Any) -> None:
         nap()
 
 
-@pytest.mark.parametrize("doze", [counts_in_a_loop, counts_down, counts_outside_a_helper])
+def goes_through_equal_delays(sleep: Any) -> None:
+    for delay in [0.001] * 500:
+        sleep(delay)
+
+
+def repeats(sleep: Any) -> None:
+    for _ in itertools.repeat(None, 500):
+        sleep(0.001)
+
+
+COUNTING = [
+    counts_in_a_loop, counts_down, counts_outside_a_helper, goes_through_equal_delays, repeats
+]  # fmt: skip
+
+
+def test_a_thread_that_asks_its_queue_so_many_times_gives_up_when_it_would() -> None:
+    world = World()
+
+    def main() -> float:
+        for _ in range(500):
+            with pytest.raises(world.queue.Empty):
+                world.queue.Queue().get(timeout=0.001)
+        return float(world.time.monotonic())
+
+    world.kernel.call_later(10 * SECOND, int)
+    assert world.run(main) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("doze", COUNTING)
 def test_a_loop_that_counts_its_sleeps_takes_all_of_them(doze: Any) -> None:
     world = World()
     naps = []

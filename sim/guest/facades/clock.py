@@ -82,7 +82,7 @@ class _Reader:
 
     def calendar(self) -> float:
         """The wall clock, for code in C that makes a date of it."""
-        return _for_c(self.wall())
+        return float(self.wall())
 
 
 def _for_c(seconds: Any) -> Any:

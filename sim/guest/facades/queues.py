@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import queue
+import sys
 from types import ModuleType
 from typing import Any
 
 from sim.guest.facades.proxy import Facade
+from sim.guest.facades.standstill import stands_still
 from sim.guest.facades.stdlib import run_copy
+from sim.guest.facades.waiting import timeout_ns
 from sim.kernel import Kernel
 
 
@@ -29,8 +32,11 @@ def _getter(kernel: Kernel, get: Any) -> Any:
     def polling_get(self: Any, block: bool = True, timeout: float | None = None) -> Any:
         if not block or timeout is None or timeout < 0:
             return get(self, block, timeout)
+        task = kernel.require_task("Queue.get")
+        stands = stands_still(task, sys._getframe(1), timeout_ns(timeout))
         with self.not_empty:
-            kernel.will_poll()
+            if stands:
+                kernel.will_poll()
             if not self.not_empty.wait_for(self._qsize, timeout):
                 raise queue.Empty
             item = self._get()

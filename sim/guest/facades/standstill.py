@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dis
 import weakref
-from types import FrameType
+from functools import lru_cache
+from types import CodeType, FrameType
 from typing import Any
 
 from sim.kernel import Task
@@ -17,8 +19,10 @@ _KEY = "sim.guest.facades.standstill"
 def stands_still(task: Task, frame: FrameType | None, duration_ns: int) -> bool:
     """Whether the stack is that of the last call: same places, same local variables.
 
-    A loop that counts does so in a local variable, or it is not noticed.
+    A loop that counts does so in a local variable or with ``for``, or it is not noticed.
     """
+    if _counts(frame):
+        return False
     place = (duration_ns, _place(frame))
     last, task.locals[_KEY] = task.locals.get(_KEY), (place, None)
     if last is None or last[0] != place:
@@ -65,3 +69,29 @@ def _same(before: Any, now: Any) -> bool:
     if type(before) is type(now) is weakref.ref:
         return before() is now()
     return before is now
+
+
+def _counts(frame: FrameType | None) -> bool:
+    """Whether the loop that sleeps is one over things, which may all be equal."""
+    while frame is not None:
+        loops = () if is_testbed(frame) else _loops(frame.f_code)
+        around = [loop for loop in loops if loop[0] <= frame.f_lasti <= loop[1]]
+        if around:
+            _, _, is_for = max(around)
+            return is_for
+        frame = frame.f_back
+    return False
+
+
+@lru_cache(maxsize=4096)
+def _loops(code: CodeType) -> tuple[tuple[int, int, bool], ...]:
+    """Where each loop begins, where it jumps back for the last time, and whether it is a ``for``.
+
+    Handlers of exceptions lie behind it, so what does so as well may be taken to be inside.
+    """
+    instructions = {each.offset: each for each in dis.get_instructions(code)}
+    ends: dict[int, int] = {}
+    for offset, each in instructions.items():
+        if "JUMP" in each.opname and each.argval <= offset:
+            ends[each.argval] = offset
+    return tuple((at, end, instructions[at].opname == "FOR_ITER") for at, end in ends.items())
