@@ -24,7 +24,7 @@ def tag(name: str, *children: str, **attributes: Value | None) -> Markup:
 
 
 def drawing(width: float, height: float, label: str, parts: Iterable[Markup]) -> Markup:
-    """A whole picture, which shrinks where there is little room and never grows."""
+    """A whole picture; the page scrolls it where there is little room."""
     return tag(
         "svg",
         *parts,
