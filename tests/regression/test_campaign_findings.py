@@ -40,6 +40,24 @@ FINDINGS = [
         id="nonsense",
     ),
     pytest.param(
+        ["seed=3"],  # of which the port is the key that is missing
+        "wrong-params:wrong=missing-key",
+        WITH_BLOCKS_HELD,
+        id="missing-parameter",
+    ),
+    pytest.param([WRITE], "message-duplicated:phase=read_done,nth=1", DIES, id="write-told-twice"),
+    pytest.param(
+        [WRITE, "topology.consumers=2", "max_virtual_s=400"],
+        "malformed-message:node=d1,at_s=0.05,content=nested",
+        {
+            ("bounded-waiting", "slow-step"),
+            ("liveness", "not-ended"),
+            ("leak", None),
+            ("release-once", "never-released"),
+        },
+        id="write-deaf-consumer",
+    ),
+    pytest.param(
         [WRITE],
         "malformed-message:at_s=0.05,node=d0",
         {("liveness", "not-ended"), ("leak", None)},
