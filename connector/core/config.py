@@ -40,7 +40,7 @@ class Settings:
         qp_per_transfer: queue pairs of a transfer.
         post_batch_size: work requests posted at once; -1 leaves it to mori.io.
         num_workers: posting threads of mori.io.
-        transfer_timeout_s: from the start of a load until its last read has completed.
+        transfer_timeout_s: from the order of a load until it is confirmed.
         hold_timeout_s: how long a producer holds blocks that nobody releases or renews.
         renewal_timeout_s: how long a consumer has blocks held for a request that waits.
         fence_timeout_s: how long blocks stay out of use after a read that never completes.
