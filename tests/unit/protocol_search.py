@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from pathlib import Path
 
 from protocol_model import successors, without_inert
 from protocol_world import Limits, World, at_rest, require, start
@@ -35,6 +36,18 @@ def explore(limits: Limits) -> tuple[int, int]:
     stuck = _first_stuck(predecessors, resting)
     require(stuck is None, f"this world never comes to rest: {list(numbers)[stuck or 0]}")
     return len(numbers), len(resting)
+
+
+DOCUMENT = Path(__file__).parents[2] / "docs/protocol.md"
+
+
+def check_search(limits: Limits, expected: int) -> None:
+    """Search; the model is what it was, and its size what docs/protocol.md says."""
+    worlds, resting = explore(limits)
+    print(f"{worlds:,} worlds, {resting:,} of them at rest")
+    assert worlds == expected, "the model has changed: correct the number here and in the document"
+    assert resting > 0
+    assert f"| {worlds:,} |" in DOCUMENT.read_text()
 
 
 def _is_fault(before: World, after: World) -> bool:
