@@ -19,7 +19,7 @@ from sim.scenario import Scenario, UniformWorkload, with_settings
 from sim.units import MS, US
 
 LATENCY_US = 50
-REQUESTS = 4
+REQUESTS = 6
 SCENARIO = Scenario(
     workload=UniformWorkload(
         requests=REQUESTS, prompt_tokens=(260, 510), output_tokens=(1, 1), interval_ms=120.0

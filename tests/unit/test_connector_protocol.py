@@ -25,7 +25,6 @@ from connector.core.load import LOAD, LoadAction, LoadEvent, LoadState
 from connector.core.request import REQUEST, RequestEvent, RequestState
 from connector.core.tables import Move, Table
 
-
 ONE = Limits(repeating_ranks=0)
 RELEASE = frozenset({Kind.RELEASE})
 
