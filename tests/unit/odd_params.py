@@ -47,6 +47,7 @@ def _request(name: str, params: Any) -> Any:
         prompt_token_ids=list(_TOKENS),
         _all_token_ids=list(_TOKENS),
         prompt_embeds=None,
+        prompt_is_token_ids=None,
         mm_features=[],
         lora_request=None,
         kv_transfer_params=params,
