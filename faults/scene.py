@@ -120,7 +120,12 @@ class Scene:
         return self.request is None or self.request in self.requests_of(item)
 
     def requests_of(self, item: Any) -> list[str]:
-        """The requests that an item is about; of a handshake, all that wait for it."""
+        """The requests that an item is about; of a handshake, all that wait for it.
+
+        Memory is registered for an engine, whatever requests it has.
+        """
+        if isinstance(item, RegistrationItem):
+            return []
         if isinstance(item, FirstLeg | HandOff):
             return [item.request_id]
         if isinstance(item, DeviceWrite):

@@ -186,11 +186,13 @@ class Lifecycle(Probe):
             self._enter_consumer(request, "queued_at_d")
         else:
             progress.producer_node = node
+            if progress.consumer is None:
+                progress.consumer_node = None  # nobody knows of this attempt yet
             self._enter_producer(request, "queued_at_p")
 
     def _prefilled(self, request: str) -> None:
-        """With WRITE the consumer was told at the beginning, and waits already."""
-        is_told = self._requests[request].consumer is not None
+        """With WRITE the consumer was told at the beginning, and may have no blocks any more."""
+        is_told = self._requests[request].consumer_node is not None
         self._enter_producer(request, "release" if is_told else "handoff")
 
     def blocks_held(self, node: str, request_id: str, group: int, block_ids: list[int]) -> None:

@@ -63,12 +63,15 @@ CORE_MUTANTS = (
     ),
     Mutant(
         name="state-slot",
-        breaks="A state is written to the slot before its own.",
+        breaks="A state is written to the slot after its own.",
         module="connector.core.pairing",
         qualname="_state_positions",
         right="position = (span.promised - 1) // group.block_size",
-        wrong="position = max((span.promised - 1) // group.block_size - 1, 0)",
+        wrong="position = (span.promised - 1) // group.block_size + 1",
         models=_STATES,
+        # The slot before its own is a null block, which is refused, and there is one after it only
+        # where drafts have slots.
+        settings={"engine.speculation": "{method: dspark, num_speculative_tokens: 2}"},
     ),
     Mutant(
         name="scratch-slot-handed-over",
