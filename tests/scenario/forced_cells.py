@@ -142,6 +142,7 @@ SCENES = {
         request="req-5",
         unfenced=True,
     ),
+    "crowd": Scene(_CROWD),
     # Peers talk while requests are in all phases.
     "renewals": Scene(
         {**_CROWD, "extra_config": "{defer_timeout: 0.2, renewal_timeout: 0.01}"},
@@ -195,16 +196,6 @@ SCENES = {
             "enable_prefix_caching": "false",
         },
         ["pause:node=p0,phase=read_done,for_s=0.02", "completion-lost:phase=allocated"],
-    ),
-    "first-contact-of-one-told-early": Scene(
-        {
-            **_HYBRID,
-            "kv_load_failure_policy": "recompute",
-            "workload.interval_ms": "2",
-            "workload.requests": "6",
-            "workload.output_tokens": "[20, 40]",
-        },
-        [f"early-hand-off:phase=queued_at_p,request=req-{number}" for number in (0, 2, 3, 4)],
     ),
     # A producer's GPU has more to do after sampling.
     "speculating-writes": Scene({**_WRITE, **_SPECULATING}),
@@ -269,13 +260,9 @@ MESSAGES: Plays = (
 )
 OWN_KEY: Plays = (
     ("hybrid", ("handshake",)),
-    ("hybrid", ("read_done", "release")),
-    ("two-ranks", ("read_posted",)),
-    ("two-ranks", ("read_in_flight",)),
+    ("crowd", ("read_done", "release")),
     ("renewals", ("finished",)),
-    ("first-contact-of-one-told-early", ("decode",)),
-    ("first-contact-of-one-told-early", ("queued_at_p", "queued_at_d")),
-    ("first-contact-of-one-told-early", ("allocated", "prefill")),
+    ("new-sessions", ("read_in_flight",)),
 )
 BOTH_ENDS: Plays = (
     ("renewals", ("finished",)),
@@ -296,7 +283,8 @@ CONSUMER: Plays = (
     ("hybrid", ("read_in_flight",)),
 )
 PRODUCER: Plays = (
-    ("hybrid", ("handoff", "handshake")),
+    ("hybrid", ("handoff",)),
+    ("told-early", ("handshake",)),
     ("two-ranks", ("read_in_flight",)),
 )
 DEVICE_WRITES: Plays = (
@@ -351,6 +339,14 @@ NOT_FORCED: dict[str, Sequence[Phase]] = {
     **dict.fromkeys(("completion-lost", "silent-queue-pair"), ("read_posted",)),
     **dict.fromkeys(("post-refused", "send-queue-full"), ("queued_at_p", "decode")),
     **dict.fromkeys(("control-plane-silent", "no-session"), ("read_in_flight",)),
+    "message-key-stripped": (
+        "queued_at_p",
+        "prefill",
+        "queued_at_d",
+        "allocated",
+        "read_posted",
+        "decode",
+    ),
     "late-device-writes": ("read_posted", "read_in_flight", "read_done"),
 }
 """Neither is there a scene for these, nor is it shown that there can be none."""
