@@ -225,6 +225,7 @@ BY_THEMSELVES: tuple[Phase, ...] = ("prefill", "read_posted", "read_in_flight", 
 
 TRANSFERS: Plays = (
     ("write", (*BY_THEMSELVES, "release")),
+    ("write", ("read_in_flight",)),
     ("hybrid", ("read_posted",)),
     ("stale-write", ("allocated", "queued_at_d")),
     ("stale-write-before-handshake", ("handshake",)),
@@ -300,18 +301,14 @@ Aimed = Sequence[tuple[str, Plays]]
 
 ITEMS_IN_BRIEF: dict[str, Aimed] = {
     "completion-lost": ((_ITEM, COMPLETIONS),),
-    "control-plane-silent": ((_ITEM, SESSIONS),),
     "corrupt-bytes": ((_ITEM, TRANSFERS),),
     "late-device-writes": ((_ITEM, DEVICE_WRITES),),
     "malformed-message": (
         (_MOMENT + ",node=d0", (("write", ("queued_at_d",)), ("write", ("handshake",)))),
         (_MOMENT + ",node=p0", (*CONSUMER, *PRODUCER)),
     ),
-    "message-delayed": ((_ITEM + ",by_ms=1", MESSAGES),),
     "message-dropped": ((_ITEM, MESSAGES),),
-    "message-duplicated": ((_ITEM, MESSAGES),),
     "message-key-stripped": ((_ITEM, OWN_KEY),),
-    "never-answers": ((_ITEM + ",count=1,for_s=0.02", MESSAGES),),
     "no-session": ((_ITEM, SESSIONS),),
     "partition": ((_MOMENT + ",node=p0,peer=d0,for_s=0.01", BOTH_ENDS),),
     "post-refused": ((_ITEM + ",posted=0", POSTS),),
@@ -325,6 +322,10 @@ ITEMS_IN_BRIEF: dict[str, Aimed] = {
     ),
 }
 MORE_ITEMS: dict[str, Aimed] = {
+    "control-plane-silent": ((_ITEM, SESSIONS),),
+    "message-delayed": ((_ITEM + ",by_ms=1", MESSAGES),),
+    "message-duplicated": ((_ITEM, MESSAGES),),
+    "never-answers": ((_ITEM + ",count=1,for_s=0.02", MESSAGES),),
     "completion-error": ((_ITEM, TRANSFERS),),
     "early-completion": ((_ITEM, TRANSFERS),),
     "late-landing": ((_ITEM + ",by_s=0.05", TRANSFERS),),

@@ -1,4 +1,4 @@
-"""The faults of transfers that are judged where those of the quick tests are."""
+"""The faults that are judged at the same points as those of the quick tests."""
 
 from __future__ import annotations
 
