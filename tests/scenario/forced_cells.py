@@ -238,6 +238,7 @@ COMPLETIONS: Plays = (*TRANSFERS, ("stale-write-before-handshake", ("read_in_fli
 POSTS: Plays = (
     ("write", ("handshake",)),
     ("write", ("allocated", "read_posted", "read_in_flight", "read_done", "release")),
+    ("write", ("allocated",)),
     ("write", ("read_posted", "read_in_flight")),
     ("write", ("read_in_flight",)),
     ("aborted-write", ("queued_at_d",)),
