@@ -59,11 +59,13 @@ def check_peer(
     if peer.fingerprint is not None:
         check_same(name, ours, peer.fingerprint)
     else:
-        _check_upstream(memory, backend, name, peer)
+        _check_upstream(ours, memory, backend, name, peer)
     _check_order([layer.name for layer in memory.layers], name, list(peer.descriptors))
 
 
-def _check_upstream(memory: CacheMemory, backend: str, name: str, peer: Welcome) -> None:
+def _check_upstream(
+    ours: Fingerprint, memory: CacheMemory, backend: str, name: str, peer: Welcome
+) -> None:
     metadata = peer.metadata
     layers = [layer.name for layer in memory.layers]
     attention = [layer for layer in memory.layers if not layer.is_state]
@@ -76,6 +78,8 @@ def _check_upstream(memory: CacheMemory, backend: str, name: str, peer: Welcome)
     if metadata.attention_block_sizes:  # older releases do not tell
         mine["block_sizes"] = sizes
         theirs["block_sizes"] = metadata.attention_block_sizes
+    if "conv_layout" in ours:  # MoRIIO starts with no other
+        mine["conv_layout"], theirs["conv_layout"] = ours["conv_layout"], "DS"
     check_same(name, mine, theirs)
     if metadata.num_blocks < 1:
         raise PeerMismatch(f"{name} says that it has {metadata.num_blocks} blocks")

@@ -94,7 +94,9 @@ class ProducerScheduler:
             return
         if request.request_id in self._running:
             return  # resumed after a preemption
-        transfer_id = params.setdefault("transfer_id", f"sidecar-{request.request_id}")
+        transfer_id = params.get("transfer_id")
+        if not isinstance(transfer_id, str):  # none, or one that no message can carry
+            transfer_id = params["transfer_id"] = f"sidecar-{request.request_id}"
         self._num_holds += 1
         expected = ExpectedHold(request.request_id, transfer_id, self._num_holds)
         self._running[request.request_id] = request, expected

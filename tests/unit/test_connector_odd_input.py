@@ -43,7 +43,6 @@ def test_schedulers_take_any_parameters(model: str) -> None:
 
 
 @pytest.mark.requirement("R10")
-@pytest.mark.xfail(strict=True, raises=TypeError, reason="a producer's ranks use it as a key")
 @pytest.mark.parametrize("transfer_id", [["t1"], {"t1": 1}], ids=str)
 def test_a_transfer_id_may_be_of_any_type(transfer_id: object) -> None:
     """In the parameters of a prefill, as a client or a router gives them."""

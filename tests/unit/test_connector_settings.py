@@ -247,3 +247,15 @@ def test_a_peer_with_its_layers_in_another_order_is_refused(is_ours: bool) -> No
     check("abc")
     with pytest.raises(PeerMismatch, match="in another order: c there where b is here"):
         check("acb")
+
+
+@pytest.mark.requirement("R15", "S7")
+def test_moriios_convolution_states_are_taken_in_their_layout_only() -> None:
+    """It starts with no other than DS, and does not say so in its handshake."""
+    layer = SimpleNamespace(name="a", is_state=True, spec=SimpleNamespace(block_size=16))
+    memory: Any = SimpleNamespace(layers=[layer])
+    metadata = SimpleNamespace(attn_backend_name="X", attention_block_sizes={}, num_blocks=9)
+    peer: Any = SimpleNamespace(fingerprint=None, metadata=metadata, descriptors={"a": []})
+    check_peer({"conv_layout": "DS"}, memory, "X", "p0", peer)
+    with pytest.raises(PeerMismatch, match="conv_layout"):
+        check_peer({"conv_layout": "SD"}, memory, "X", "p0", peer)
