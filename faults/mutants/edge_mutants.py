@@ -174,7 +174,7 @@ EDGE_MUTANTS = (
         breaks="A request that ends before it has blocks does not release the producer.",
         module="connector.consumer_scheduler",
         qualname="ConsumerScheduler.request_finished",
-        right="self._release(remote)",
+        right="self._release(request.request_id, remote)",
         wrong="pass",
         settings={"extra_config.defer_timeout": "1000"},
     ),

@@ -1,6 +1,6 @@
 """The space-time diagram of a run: lanes side by side, time downwards, a row for each happening.
 
-Rows are in order of time and not to scale; a long pause has a row that says how long it was.
+Rows are in order of time and not to scale; a long gap has a row that says how long it was.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from sim.units import MS, ns_to_seconds
 
 _TIME, _LANE, _ROW, _HEAD, _WORDS = 92, 74, 19, 44, 680
 _LONGEST_TEXT = 100
-_PAUSE_NS = 100 * MS
+_GAP_NS = 100 * MS
 
 
 @dataclass
 class _Row:
-    """``happening`` is None where there is nothing but a pause."""
+    """``happening`` is None where there is nothing but a gap."""
 
     time_ns: int
     happening: Happening | None
@@ -47,13 +47,13 @@ def _rows(shown: Sequence[Happening]) -> list[_Row]:
         if happening.to is not None and end_ns is not None and end_ns > happening.time_ns:
             rows.append(_Row(end_ns, happening, happening.end_text, is_end=True))
     rows.sort(key=lambda row: row.time_ns)
-    with_pauses: list[_Row] = []
+    with_gaps: list[_Row] = []
     for row in rows:
-        pause_ns = row.time_ns - with_pauses[-1].time_ns if with_pauses else 0
-        if pause_ns > _PAUSE_NS:
-            with_pauses.append(_Row(row.time_ns, None, f"{short_time(pause_ns)} pass"))
-        with_pauses.append(row)
-    return with_pauses
+        gap_ns = row.time_ns - with_gaps[-1].time_ns if with_gaps else 0
+        if gap_ns > _GAP_NS:
+            with_gaps.append(_Row(row.time_ns, None, f"{short_time(gap_ns)} pass"))
+        with_gaps.append(row)
+    return with_gaps
 
 
 class _Picture:
@@ -91,7 +91,7 @@ class _Picture:
         for number, row in enumerate(self._rows):
             y = self._y(number)
             if row.happening is None:
-                parts.append(svg.line(0, y, self._words - 8, y, "pause"))
+                parts.append(svg.line(0, y, self._words - 8, y, "gap"))
                 parts.append(svg.text(self._words, y + 4, row.text, "faint"))
                 continue
             if row.time_ns != before:

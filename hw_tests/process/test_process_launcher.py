@@ -29,7 +29,11 @@ def serve(commands: Connection, argument: object) -> None:
 
 
 def hold_two(logs: str) -> None:
-    """Starts two processes, one of them stopped, tells their ids and waits to be killed."""
+    """Starts two processes, one of them stopped, tells their ids and waits to be killed.
+
+    What a shell starts in the background ignores SIGINT, and so do its children.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     launcher = Launcher([], Path(logs))
     processes = [launcher.start(name, PROGRAM, None) for name in ("running", "stopped")]
     processes[1].suspend()
@@ -48,7 +52,7 @@ def test_the_end_of_the_test_is_the_end_of_its_processes(
     pids = [int(pid) for pid in holder.stdout.readline().split()]
     assert len(pids) == 2
     holder.send_signal(number)
-    holder.wait()
+    holder.wait(timeout=60)
     until(lambda: not any(_exists(pid) for pid in pids), f"{pids} end")
 
 

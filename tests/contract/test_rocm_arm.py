@@ -64,7 +64,7 @@ def test_without_rocm_the_preflight_fails_with_all_that_is_missing() -> None:
     summary = done.stdout.strip().splitlines()[-1]
     counts = {what: int(number) for number, what in re.findall(r"(\d+) ([a-z]+)", summary)}
     assert counts["failed"] + counts.get("passed", 0) == len(CHECKS)
-    assert counts["deselected"] == len(CASES)
+    assert counts["deselected"] >= len(CASES)
     assert "skipped" not in counts
     assert "unverified on hardware" in done.stdout
 

@@ -108,6 +108,7 @@ _ABORTS = (
     "{request: req-2, on_phase: handoff}, {request: req-3, on_phase: queued_at_d}, "
     "{request: req-4, on_phase: allocated}, {request: req-5, on_phase: decode}]"
 )
+_EVERY_READ = "completion-error:request=req-1,count=1000"
 _SLOW_DRAFTER = {
     "speculation.method": "dspark",
     "step_times.draft_us": "20000",
@@ -139,7 +140,7 @@ CHECKS: dict[str, Check] = {
         expects=all_refused,
         excused=frozenset({"liveness"}),
     ),
-    "R16": Check(of("llama", alone), fault="completion-error", expects=one_failed),
+    "R16": Check(of("llama", alone), fault=_EVERY_READ, expects=one_failed),
     "R17": Check(
         of("llama", alone),
         {"router.aborts": _ABORTS, "quiet_phase_s": "5", "extra_config": _SHORT},

@@ -53,7 +53,12 @@ SPECULATING = {
     "model": "deepseek-mla",
     "speculation": "{method: mtp, num_speculative_tokens: 1}",
 }
-SETTINGS = {"late-device-writes": SPECULATING}
+HYBRID = {"connector": "hybrid", "extra_config": "{}"}
+SETTINGS = {
+    "late-device-writes": SPECULATING,
+    "key-stripped": HYBRID,
+    "message-key-stripped": HYBRID,
+}
 
 
 def faulted(*faults: str, scenario: Scenario = SMALL) -> FaultedRun:

@@ -66,7 +66,7 @@ def serve(model: str, tp_size: int, policy: str) -> Outcome:
         ),
         quiet_phase_s=20,
         extra_config={"transfer_timeout": 2, "defer_timeout": 3},
-        faults=(msgspec.to_builtins(parse("completion-error:request=req-2")),),
+        faults=(msgspec.to_builtins(parse("completion-error:request=req-2,count=1000")),),
     )
     return run(scenario).result.outcome
 

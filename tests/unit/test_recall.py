@@ -184,6 +184,7 @@ def test_an_interrupted_run_leaves_the_texts_that_were_done(
     deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As a report like any other."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test runner may ignore it
 
     def interrupt(prompt: str) -> str:
         if len(deployment.control.received) > 6:
@@ -191,8 +192,11 @@ def test_an_interrupted_run_leaves_the_texts_that_were_done(
         return remember(prompt)
 
     deployment.control.answer = interrupt
-    with pytest.raises(SystemExit) as ended:
-        deployment.ask(out, "--seeds", "2")
+    try:
+        with pytest.raises(SystemExit) as ended:
+            deployment.ask(out, "--seeds", "2")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert ended.value.code == 130
     assert f"interrupted; {out}" in capsys.readouterr().err
     assert {answer["seed"] for answer in json.loads(out.read_text())["answers"]} == {0}
