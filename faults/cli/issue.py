@@ -11,7 +11,7 @@ from rich.console import Console
 
 from faults import artifact
 from faults.artifact import Artifact
-from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.outcome import JsonFlag, Outcome, RunPath
 from faults.cli.run_summary import print_plain
 from faults.cli.simulate import simulate
 from faults.issue import REPRODUCER, Issue, self_contained, write
@@ -23,9 +23,7 @@ TEXT = "issue.md"
 
 
 def command(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE_OR_DIR", help="The directory of a run, or a file in it.")
-    ],
+    path: RunPath,
     out: Annotated[
         Path | None, typer.Option(help="Write to this directory; by default beside the run.")
     ] = None,

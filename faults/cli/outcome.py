@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -32,6 +33,9 @@ class CannotRunError(UsageError):
 # Declares the option for --help. Commands need not look at it: dispatch prints the outcome.
 JsonFlag = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout and nothing else.")
+]
+RunPath = Annotated[
+    Path, typer.Argument(metavar="FILE_OR_DIR", help="The directory of a run, or a file in it.")
 ]
 
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from faults import artifact
 from faults.artifact import Artifact
-from faults.cli.outcome import CannotRunError, ExitCode, JsonFlag, Outcome
+from faults.cli.outcome import CannotRunError, ExitCode, JsonFlag, Outcome, RunPath
 from faults.cli.run_summary import print_plain, render_run
 from faults.cli.simulate import simulate
 from faults.replay import Comparison, ReplayStatus, compare
@@ -34,9 +34,7 @@ EXIT_CODES = {
 
 
 def command(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE_OR_DIR", help="The directory of a run, or a file in it.")
-    ],
+    path: RunPath,
     overlay: Annotated[
         Path | None,
         typer.Option(help="Run with the sources in this directory instead, such as a patch."),

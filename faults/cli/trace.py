@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from faults import artifact
-from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.outcome import JsonFlag, Outcome, RunPath
 from faults.cli.run_summary import print_plain
 from faults.trace import build
 from sim.errors import UsageError
@@ -20,9 +20,7 @@ TRACE_FILE = "trace.json"
 
 
 def command(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE_OR_DIR", help="The directory of a run, or a file in it.")
-    ],
+    path: RunPath,
     out: Annotated[
         Path | None, typer.Option(help="The file to write; by default trace.json beside the run.")
     ] = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +17,7 @@ from faults.schedule import parse
 from sim.engine.options import EngineOptions
 from sim.outcome import RunResult
 from sim.scenario import Scenario, UniformWorkload
+from tests.connector_events import Events, logged
 
 DOCUMENT = (Path(__file__).parents[2] / "docs/connector-log.md").read_text()
 COMMON = set(re.findall(r"^\| `([a-z_]+)` \|", DOCUMENT.partition("## Start-up")[0], re.M))
@@ -32,18 +31,10 @@ PROMPT, BLOCK = 600, 16
 
 
 @pytest.fixture
-def events() -> Iterator[list[dict[str, Any]]]:
+def events() -> Iterator[Events]:
     """Everything that connectors log, from debug on."""
-    heard: list[dict[str, Any]] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(json.loads(record.getMessage()))  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.hybrid_read")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    yield heard
-    logger.setLevel(level)
-    logger.removeHandler(handler)
+    with logged() as heard:
+        yield heard
 
 
 @pytest.fixture
@@ -85,7 +76,7 @@ def serve(fault: str) -> RunResult:
     return result
 
 
-def test_events_are_as_documented(events: list[dict[str, Any]]) -> None:
+def test_events_are_as_documented(events: Events) -> None:
     """No event and no field that docs/connector-log.md does not have."""
     serve(FAILS_TWICE)
     assert len(events) > 50
@@ -95,7 +86,7 @@ def test_events_are_as_documented(events: list[dict[str, Any]]) -> None:
 
 
 def test_a_failed_load_is_told_with_its_cause_and_what_went_before(
-    events: list[dict[str, Any]],
+    events: Events,
 ) -> None:
     """One record after the error, bound to the request, the transfer, the peer and the rank, with
     the steps of that load on that rank, in order, and none of another's."""

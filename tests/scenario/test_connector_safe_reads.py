@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,8 +15,7 @@ from sim.probes import Probe
 from sim.request_ids import logical_id
 from sim.run import rehearse
 from sim.scenario import Scenario, UniformWorkload, with_settings
-
-Events = list[dict[str, Any]]
+from tests.connector_events import Events, logged
 
 NUM_REQUESTS = 3
 SCENARIO = Scenario(
@@ -37,16 +34,8 @@ COMBINATIONS = pytest.mark.parametrize(
 @pytest.fixture
 def events() -> Iterator[Events]:
     """Everything that connectors log, from debug on."""
-    heard: Events = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(json.loads(record.getMessage()))  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.hybrid_read")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    yield heard
-    logger.setLevel(level)
-    logger.removeHandler(handler)
+    with logged() as heard:
+        yield heard
 
 
 def serve(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -19,8 +17,7 @@ from sim.model.presets import PRESETS
 from sim.outcome import Outcome
 from sim.scenario import Scenario, UniformWorkload, Workload, with_settings
 from sim.units import MS
-
-Events = list[dict[str, Any]]
+from tests.connector_events import Events, logged
 
 VERIFIED = {
     "connector": "hybrid",
@@ -38,16 +35,8 @@ DISHONEST = ("corrupt-bytes:bits=1", "early-completion:by_ms=30")
 @pytest.fixture
 def events() -> Iterator[Events]:
     """Everything that connectors log, from debug on."""
-    heard: Events = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(json.loads(record.getMessage()))  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.hybrid_read")
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG)
-    yield heard
-    logger.setLevel(level)
-    logger.removeHandler(handler)
+    with logged() as heard:
+        yield heard
 
 
 def serve(

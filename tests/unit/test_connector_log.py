@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ast
-import json
 import logging
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from connector import logs
+from tests.connector_events import Events, logged
 
 ROOT = Path(__file__).parents[2]
 LEVELS = {"debug": "debug", "info": "info", "warning": "warning", "error": "error"}
@@ -81,24 +80,16 @@ def test_the_documented_version_is_that_of_the_code() -> None:
 
 
 @pytest.fixture
-def lines() -> Iterator[list[dict[str, Any]]]:
+def lines() -> Iterator[Events]:
     """What is logged, at level WARNING as in production."""
-    heard: list[dict[str, Any]] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(json.loads(record.getMessage()))  # type: ignore[method-assign]
-    logger = logging.getLogger("vllm.hybrid_read")
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.WARNING)
     logs._recent.clear()
-    yield heard
-    logger.setLevel(before)
-    logger.removeHandler(handler)
+    with logged(logging.WARNING) as heard:
+        yield heard
     logs._recent.clear()
 
 
 def test_a_flight_record_has_what_was_below_the_level_and_concerns_the_failure(
-    lines: list[dict[str, Any]],
+    lines: Events,
 ) -> None:
     """What is about the request, or about its peer and nobody else; bound to both."""
     log = logs.log.bind(role="consumer", half="worker", rank=3)
@@ -115,7 +106,7 @@ def test_a_flight_record_has_what_was_below_the_level_and_concerns_the_failure(
     assert about == [("load-moved", "a", "p:1"), ("peer-unprotected", None, "p:1")]
 
 
-def test_the_flight_recorder_is_bounded(lines: list[dict[str, Any]]) -> None:
+def test_the_flight_recorder_is_bounded(lines: Events) -> None:
     """In memory and in what it writes; records are not recorded."""
     for number in range(5_000):
         logs.log.debug("load-moved", request="a", because=str(number), state="y")
