@@ -42,15 +42,19 @@ class Confirmation:
         self._control_timeout_s = control_timeout_s
         self._questions = 0
 
+    def verifies(self, load: Load) -> bool:
+        """Whether a load from this peer is believed only if its bytes are the producer's."""
+        assert load.peer is not None
+        return load.peer.tells_digests and is_verified(self._mode, load.order.transfer_id)
+
     def begin(self, load: Load, now: float) -> None:
         """Ask the first question about a load."""
-        if load.tells_digests and is_verified(self._mode, load.order.transfer_id):
+        if load.is_verified:
             pairs = load.order.plan.pairs
             load.to_verify = shares(
                 (layer.name, layer.blocks.size, pairs[layer.payload_index])
                 for layer in self._memory.layers
             )
-            load.is_verified = True
         self._ask_next(load, now)
 
     def go_on(self, load: Load, now: float) -> LoadEvent | None:

@@ -140,7 +140,7 @@ class LoadSteps:
             if self._is_connected(load.peer, order, now):
                 load.endpoint = load.peer.endpoint
                 load.batches = load.peer.batches(order.plan)
-                load.tells_digests = load.peer.tells_digests
+                load.is_verified = self._confirmation.verifies(load)
                 return LoadEvent.CONNECTED
         except (ConnectorError, ValueError) as error:
             is_ours = isinstance(error, TransportError)

@@ -38,7 +38,7 @@ class Asked:
 class Load:
     """Where one load stands.
 
-    ``tells_digests`` is the peer's word from the handshake, which it may have to repeat for others
+    ``is_verified`` is by the peer's word from the handshake, which it may have to repeat for others
     before this load is confirmed; ``to_verify`` what it has still to be asked about;
     ``first_reason`` why the first reads were given up, if they are repeated.
     """
@@ -55,7 +55,6 @@ class Load:
     backoff_s: float = FIRST_BACKOFF_S
     next_at: float = 0.0
     fence_until: float = 0.0
-    tells_digests: bool = False
     is_verified: bool = False
     to_verify: list[Share] = field(default_factory=list)
     asked: Asked | None = None

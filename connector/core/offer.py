@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import reprlib
 import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -136,14 +137,14 @@ def _checked_one_by_one(
     prompt: Prompt, groups: TransferGroups, extension: Mapping[str, Any], raw: object
 ) -> tuple[BlockLists, list[int]]:
     """Find what is wrong with an offer; MalformedPayload names it."""
+    theirs = _prompt(extension)
+    _check_same(theirs, prompt)  # first: of a foreign offer nothing is ours to release
     blocks = decode(groups, raw)
     firsts = _firsts(extension, len(groups))
-    theirs = _prompt(extension)
     if extension.get("digest") != _digest(blocks, firsts, theirs):
         raise MalformedPayload(
             "the offer is not the one that the producer made: its digest differs"
         )
-    _check_same(theirs, prompt)
     return blocks, firsts
 
 
@@ -226,8 +227,7 @@ def _digest(blocks: BlockLists, firsts: Sequence[int], prompt: Prompt) -> str:
         packed = struct.pack(f"<{len(numbers)}q", *numbers)
     except struct.error:
         raise MalformedPayload("a number in the offer has more than 64 bits") from None
-    name = (prompt.digest or "").encode()
-    return hashlib.blake2b(packed + name, digest_size=16).hexdigest()
+    return hashlib.blake2b(packed + prompt.digest.encode(), digest_size=16).hexdigest()
 
 
 def _check_same(theirs: Prompt, ours: Prompt) -> None:
@@ -249,12 +249,12 @@ def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
     if extension is None:
         return None
     if not isinstance(extension, Mapping):
-        raise MalformedPayload(f"{EXTENSION_KEY} is {extension!r}; expected a mapping")
+        raise MalformedPayload(f"{EXTENSION_KEY} is {reprlib.repr(extension)}; expected a mapping")
     version = extension.get("version")
     if version != PROTOCOL_VERSION:
         raise MalformedPayload(
-            f"{EXTENSION_KEY}.version is {version!r}; this connector speaks {PROTOCOL_VERSION}; "
-            "run the same connector on both engines"
+            f"{EXTENSION_KEY}.version is {reprlib.repr(version)}; this connector speaks "
+            f"{PROTOCOL_VERSION}; run the same connector on both engines"
         )
     return extension
 
@@ -262,16 +262,14 @@ def _extension(params: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _firsts(extension: Mapping[str, Any], num_groups: int) -> list[int]:
     firsts = extension.get("first_positions")
     if not isinstance(firsts, list | tuple) or len(firsts) != num_groups:
-        raise MalformedPayload(f"first_positions is {firsts!r}; expected {num_groups} numbers")
+        raise MalformedPayload(
+            f"first_positions is {reprlib.repr(firsts)}; expected {num_groups} numbers"
+        )
     return [_checked(first, "first_positions", 0) for first in firsts]
 
 
 def _prompt(extension: Mapping[str, Any]) -> Prompt:
-    digest = extension.get("prompt_digest")
-    return Prompt(
-        _number(extension, "prompt_tokens", 1),
-        None if digest is None else _text(extension, "prompt_digest"),
-    )
+    return Prompt(_number(extension, "prompt_tokens", 1), _text(extension, "prompt_digest"))
 
 
 def _text(params: Mapping[str, Any], key: str) -> str:
@@ -280,14 +278,16 @@ def _text(params: Mapping[str, Any], key: str) -> str:
 
 def _checked_text(value: Any, key: str) -> str:
     if not isinstance(value, str) or not value:
-        raise MalformedPayload(f"{key} is {value!r}; expected a text")
+        raise MalformedPayload(f"{key} is {reprlib.repr(value)}; expected a text")
     return value
 
 
 def _duration(params: Mapping[str, Any], key: str) -> float:
     value: Any = params.get(key)
     if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
-        raise MalformedPayload(f"{key} is {value!r}; expected a finite number of seconds above 0")
+        raise MalformedPayload(
+            f"{key} is {reprlib.repr(value)}; expected a finite number of seconds above 0"
+        )
     return float(value)
 
 
@@ -301,7 +301,7 @@ def _checked(value: Any, key: str, low: int, high: int | None = None) -> int:
     except ValueError:
         number = None
     if number is None or isinstance(value, bool) or number < low:
-        raise MalformedPayload(f"{key} is {value!r}; expected a number from {low} on")
+        raise MalformedPayload(f"{key} is {reprlib.repr(value)}; expected a number from {low} on")
     if high is not None and number > high:
-        raise MalformedPayload(f"{key} is {value!r}; expected a number up to {high}")
+        raise MalformedPayload(f"{key} is {reprlib.repr(value)}; expected a number up to {high}")
     return number

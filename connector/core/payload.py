@@ -6,6 +6,7 @@ place: they stand for positions whose block the producer no longer has.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from typing import cast
 
@@ -114,10 +115,12 @@ def _checked(where: str, raw: object, num_blocks: int | None) -> list[int]:
     seen: set[int] = set()
     for block_id in raw:
         if type(block_id) is not int:
-            raise MalformedPayload(f"{where} {block_id!r} is not a block id")
+            raise MalformedPayload(f"{where} {reprlib.repr(block_id)} is not a block id")
         if block_id < 0 or (num_blocks is not None and block_id >= num_blocks):
             limit = "" if num_blocks is None else f" and below {num_blocks}"
-            raise MalformedPayload(f"{where} block id {block_id} must be at least 0{limit}")
+            raise MalformedPayload(
+                f"{where} block id {reprlib.repr(block_id)} must be at least 0{limit}"
+            )
         if block_id != NULL_BLOCK and block_id in seen:
             raise MalformedPayload(f"{where} block id {block_id} is there twice")
         seen.add(block_id)

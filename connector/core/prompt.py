@@ -31,12 +31,11 @@ class Prompt(NamedTuple):
 
     Args:
         num_tokens: as the router sent it.
-        digest: of all else that its cache depends on, as far as that is known; None where it
-            consists of embeddings alone.
+        digest: of all else that its cache depends on.
     """
 
     num_tokens: int
-    digest: str | None
+    digest: str
 
 
 def prompt_of(
@@ -44,6 +43,7 @@ def prompt_of(
     token_ids: Sequence[int] | None,
     features: Sequence[Feature] = (),
     adapter: str | None = None,
+    embeddings: memoryview | None = None,
 ) -> Prompt:
     """The name of a prompt of ``num_tokens``.
 
@@ -52,9 +52,10 @@ def prompt_of(
 
     Args:
         num_tokens: as the router sent it.
-        token_ids: None where it consists of embeddings.
+        token_ids: None where it consists of embeddings alone.
         features: in the order of the prompt.
         adapter: name of the LoRA adapter. Its path may differ from machine to machine.
+        embeddings: the bytes of those that the load may read.
     """
     packed = b""
     if token_ids is not None:
@@ -64,9 +65,10 @@ def prompt_of(
     if features or adapter is not None:
         named = [(_by_content(feature), *feature[1:]) for feature in features]
         packed += json.dumps([token_ids is None, named, adapter]).encode()
-    elif token_ids is None:
-        return Prompt(num_tokens, None)
-    return Prompt(num_tokens, hashlib.sha256(packed).hexdigest())
+    digest = hashlib.sha256(packed)
+    if embeddings is not None:
+        digest.update(embeddings)
+    return Prompt(num_tokens, digest.hexdigest())
 
 
 def _by_content(feature: Feature) -> str:

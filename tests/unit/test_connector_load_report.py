@@ -94,13 +94,19 @@ def load_steps() -> Iterator[ModuleType]:
             del sys.modules[name]
 
 
+ORDER = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
+
+
+def steps_of(load_steps: ModuleType, world: Any, results: LoadResults) -> Any:
+    timeouts = load_steps.Timeouts(1, 1)
+    return load_steps.LoadSteps(world, None, world, world, results, 0, timeouts, Counters())
+
+
 def ended(load_steps: ModuleType, world: Any) -> tuple[set[str], set[str]]:
     """The results after one load was refused."""
     results = LoadResults()
-    timeouts = load_steps.Timeouts(1, 1)
-    steps = load_steps.LoadSteps(world, None, world, world, results, 0, timeouts, Counters())
-    order = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
-    load = load_steps.Load(order, lambda: True, 0.0, 1.0)
+    steps = steps_of(load_steps, world, results)
+    load = load_steps.Load(ORDER, lambda: True, 0.0, 1.0)
     try:
         steps.go_on(load, 0.0)
     finally:
@@ -167,10 +173,44 @@ def test_the_loader_goes_on_after_errors(load_steps: ModuleType) -> None:
     loader_module = importlib.import_module("connector.loader")
     world: Any = Broken()
     loader = loader_module.Loader(world, world, world, world, world, LoadResults(), 1.0)
-    order = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
-    loader.keep(KeepOrder("r", order.share, 60.0))
-    loader.start(order, lambda: True)
+    loader.keep(KeepOrder("r", ORDER.share, 60.0))
+    loader.start(ORDER, lambda: True)
     assert world.has_gone_on.wait(10)
     loader.close()
     expected = {"keep", "receive", "go_on", "close_retired", "close_unused"}
     assert expected <= set(world.calls)
+
+
+class Late:
+    """A read that was given up, and whose completion came afterwards."""
+
+    is_quiet = False
+
+    def Failed(self) -> bool:
+        return False
+
+    def Succeeded(self) -> bool:
+        return True
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize(
+    ("is_verified", "now", "state"),
+    [
+        (False, 0.5, LoadState.CONNECTING),
+        (True, 0.5, LoadState.REPAIRING),
+        (True, 1.0, LoadState.CONNECTING),
+    ],
+)
+def test_what_is_verified_is_not_read_again_on_the_librarys_word(
+    load_steps: ModuleType, is_verified: bool, now: float, state: LoadState
+) -> None:
+    """That its first reads are over, either; only the fence tells."""
+    steps = steps_of(load_steps, Unreachable(), LoadResults())
+    load = load_steps.Load(ORDER, lambda: False, 0.0, 9.0, LoadState.REPAIRING)
+    load.is_verified, load.fence_until = is_verified, 1.0
+    load.endpoint, load.statuses = Late(), [Late()]
+    load.peer = Unreachable()
+    load.peer.name = "p"
+    steps.go_on(load, now)
+    assert load.state is state

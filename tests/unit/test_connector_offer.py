@@ -15,7 +15,7 @@ from vllm.v1.core.sched.output import NewRequestData
 from vllm.v1.request import Request
 
 from connector.consumer_scheduler import ConsumerScheduler
-from connector.core.errors import MalformedPayload
+from connector.core.errors import ForeignOffer, MalformedPayload
 from connector.core.groups import Group, GroupKind, TransferGroups
 from connector.core.offer import EXTENSION_KEY, HoldId, Offer, make_extension, parse_offer
 from connector.core.prompt import Feature, Prompt, prompt_of
@@ -73,17 +73,21 @@ def test_the_last_token_may_differ_or_be_dropped(kept: int) -> None:
     assert parse(offer_for(100, TOKENS[:kept]), [*TOKENS[:99], 7]).hold == HOLD
 
 
-def test_prompts_of_embeddings_are_told_apart_by_length() -> None:
-    assert parse(offer_for(100, None), None).hold == HOLD
-    with pytest.raises(MalformedPayload, match="other tokens"):
-        parse(offer_for(100, None), TOKENS[:100])
-
-
-@pytest.mark.parametrize("change", [{"prompt_tokens": 112}, {"prompt_digest": "0" * 32}])
-def test_the_digest_covers_the_prompt(change: dict[str, Any]) -> None:
+def test_the_digest_covers_the_prompt() -> None:
+    """So what was made for another can not be passed off as ours."""
+    ours = prompt_of(112, TOKENS)
     params = offer_for(100, TOKENS[:100])
-    params[EXTENSION_KEY].update(change)
+    params[EXTENSION_KEY].update(prompt_tokens=ours.num_tokens, prompt_digest=ours.digest)
     with pytest.raises(MalformedPayload, match="digest differs"):
+        parse(params, TOKENS, 112)
+
+
+@pytest.mark.parametrize("key", ["digest", "first_positions"])
+def test_an_offer_that_is_mixed_of_two_is_foreign_if_its_hold_is(key: str) -> None:
+    """The hold is another request's, which may be reading from it."""
+    params = offer_for(100, TOKENS[:100])
+    params[EXTENSION_KEY][key] = None
+    with pytest.raises(ForeignOffer):
         parse(params, TOKENS, 112)
 
 
@@ -96,6 +100,7 @@ def refused(params: dict[str, Any]) -> StepOrders:
         prompt_token_ids=TOKENS,
         mm_features=[],
         lora_request=None,
+        prompt_embeds=None,
         kv_transfer_params=params,
     )
     assert scheduler.get_num_new_matched_tokens(asked, 0) == (111, True)
@@ -110,7 +115,7 @@ def refused(params: dict[str, Any]) -> StepOrders:
 @pytest.mark.parametrize("change", [{"remote_block_ids": [[11]]}, {"remote_block_ids": None}])
 def test_a_refused_offer_is_released_by_its_hold(change: dict[str, Any]) -> None:
     """By its transfer id alone a retry of the same prefill might be released instead."""
-    orders = refused({**offer_for(100, TOKENS[:100]), **change})
+    orders = refused({**offer_for(112, TOKENS), **change})
     assert [release.share.hold for release in orders.releases] == [HOLD]
 
 
@@ -133,13 +138,19 @@ def test_an_offer_without_a_readable_hold_is_released_by_its_transfer(
 
 
 @pytest.mark.requirement("R10")
-@pytest.mark.parametrize("key", ["remote_block_ids", "first_positions", "prompt_tokens"])
-def test_a_number_of_any_size_is_refused(key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "number", "released"),
+    [
+        ("remote_block_ids", [[2**70]], [HOLD]),
+        ("first_positions", [2**70], [HOLD]),
+        ("prompt_tokens", 2**70, []),  # another prompt's, for all that can be seen
+    ],
+)
+def test_a_number_of_any_size_is_refused(key: str, number: Any, released: list[HoldId]) -> None:
     """It is not an error of the program."""
     params = offer_for(112, TOKENS)
-    new = {"remote_block_ids": [[2**70]], "first_positions": [2**70], "prompt_tokens": 2**70}[key]
-    (params if key in params else params[EXTENSION_KEY])[key] = new
-    assert [release.share.hold for release in refused(params).releases] == [HOLD]
+    (params if key in params else params[EXTENSION_KEY])[key] = number
+    assert [release.share.hold for release in refused(params).releases] == released
 
 
 FEATURE = Feature("lora:abc", 3, 20)
@@ -203,6 +214,29 @@ def test_the_prompt_of_a_request_is_named_by_what_vllm_knows_of_it() -> None:
     assert request.prompt_token_ids is not None
     request.prompt_token_ids.pop()
     assert prompt_of_request(request, 100) == expected
+
+
+@pytest.mark.requirement("R10", "R14")
+@pytest.mark.parametrize("with_tokens", [True, False])
+def test_prompts_of_embeddings_are_told_apart_by_their_values(with_tokens: bool) -> None:
+    """All but the last row, which the consumer computes from."""
+
+    def name(row: int | None = None) -> Prompt:
+        embeds = torch.zeros(100, 8)
+        if row is not None:
+            embeds[row, 3] = 1.0
+        request = Request(
+            "r",
+            TOKENS[:100] if with_tokens else None,
+            SamplingParams(max_tokens=1),
+            None,
+            prompt_embeds=embeds,
+            prompt_is_token_ids=[False] * 100 if with_tokens else None,
+        )
+        return prompt_of_request(request, 100)
+
+    assert name() == name(99)
+    assert name() not in (name(0), name(98), prompt_of(100, TOKENS[:100]))
 
 
 @pytest.mark.requirement("R11")

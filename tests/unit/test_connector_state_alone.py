@@ -52,6 +52,7 @@ def request(offer: dict[str, Any]) -> Any:
         prompt_token_ids=list(range(PROMPT)),
         mm_features=[],
         lora_request=None,
+        prompt_embeds=None,
         kv_transfer_params=dict(offer),
     )
 

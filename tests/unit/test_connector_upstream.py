@@ -83,6 +83,7 @@ def request(num_tokens: int) -> Any:
         prompt_token_ids=list(range(num_tokens)),
         mm_features=[],
         lora_request=None,
+        prompt_embeds=None,
         kv_transfer_params={"do_remote_decode": True, "transfer_id": "tx-1"},
     )
 
