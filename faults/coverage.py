@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from faults.cells import Cell, possible_phases, require_possible
 from sim.lifecycle import PHASES, Phase
 
 Table = dict[str, dict[str, int]]
+
+
+class FaultReport(msgspec.Struct, frozen=True):
+    """What became of one fault: how often it struck, what it reached, why it could not strike."""
+
+    kind: str
+    strikes: int
+    hits: int
+    missed: list[str]
 
 
 class Coverage:

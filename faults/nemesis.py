@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
-from faults.coverage import Coverage, Table
+from faults.coverage import Coverage, FaultReport, Table
 from faults.fault import CannotStrike, Fault, Heal, LastingFault
 from faults.overlaps import Overlaps
 from faults.scene import Scene
@@ -23,15 +21,6 @@ from sim.run import TestBed
 from sim.units import seconds_to_ns
 
 _ACTOR = "nemesis"
-
-
-class FaultReport(msgspec.Struct, frozen=True):
-    """What became of one fault: how often it struck, what it reached, why it could not strike."""
-
-    kind: str
-    strikes: int
-    hits: int
-    missed: list[str]
 
 
 class Nemesis(Probe):

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from faults.coverage import Table
-from faults.nemesis import FaultReport, Nemesis
+from faults.coverage import FaultReport, Table
+from faults.nemesis import Nemesis
 from faults.schedule import check_names, decode
 from sim import run as sim_run
 from sim.outcome import RunResult

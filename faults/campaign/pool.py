@@ -17,6 +17,7 @@ import msgspec
 
 from faults.campaign.result import SeedResult
 from faults.campaign.worker import Job
+from faults.cli.reexec import simulation_environment
 from sim.stopwatch import wall_clock
 
 _LOOKS_EVERY_S = 0.5
@@ -32,7 +33,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "PYTHONHASHSEED": "0"},
+            env=simulation_environment(os.environ),
         )
         self.seed: int | None = None
         self.since_s = 0.0

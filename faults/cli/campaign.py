@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,15 +13,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from faults.campaign.campaign import Campaign, OnResult
-from faults.campaign.canary import sing
+from faults.api import campaign as run_campaign
+from faults.campaign.campaign import OnResult
 from faults.campaign.junit import write_junit
-from faults.campaign.plan import plan_here
-from faults.campaign.pool import Pool
 from faults.campaign.result import SeedResult
-from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard
-from faults.campaign.store import Store
-from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of
+from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
 from faults.cli.campaign_summary import Junit, Known, excused_groups, exit_code, render
 from faults.cli.options import setting_pairs
 from faults.cli.outcome import JsonFlag, Outcome
@@ -80,25 +75,26 @@ def command(
     Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage; 3: the
     wrong connector was not noticed, the testbed failed, or a worker died or hung.
     """
-    budget_s = None if budget is None else parse_duration(budget)
-    options = SwarmOptions(
-        connector=connector,
-        models=tuple(model or DEFAULT_MODELS),
-        settings=setting_pairs(setting or ()),
-    )
-    for number in range(len(options.models)):  # refuse bad names before anything is started
-        scenario_of(number, options)
-    plan = plan_here(options, parse_seeds(seeds), parse_shard(shard))
+    chosen, part = parse_seeds(seeds), parse_shard(shard)
     excused = excused_groups(known)
-    campaign = Campaign(Store(out, plan, resume=resume), excused)
-    with Pool(jobs or os.cpu_count() or 1, seed_limit) as pool:
-        canary = sing(pool)
-        with progress(len(plan.seeds)) as on_result:
-            campaign.run(pool, budget_s, on_result)
+    with progress(len(share(chosen, part))) as on_result:
+        ran = run_campaign(
+            chosen,
+            connector=connector,
+            models=model or (),
+            settings=setting_pairs(setting or ()),
+            jobs=jobs,
+            shard=part,
+            budget_s=None if budget is None else parse_duration(budget),
+            seed_limit_s=seed_limit,
+            known=excused,
+            out=out,
+            resume=resume,
+            on_result=on_result,
+        )
     if junit is not None:
-        write_junit(junit, campaign.store.results, excused)
-    document = {**campaign.document(), "canary": canary}
-    return Outcome(document, partial(render, document), exit_code(document))
+        write_junit(junit, ran.results, excused)
+    return Outcome(ran.summary, partial(render, ran.summary), exit_code(ran.summary))
 
 
 @contextmanager

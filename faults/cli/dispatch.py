@@ -7,7 +7,6 @@ anything that a library prints meanwhile goes to stderr, so that stdout is one d
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import sys
@@ -23,10 +22,8 @@ from typer.exceptions import TyperException
 from faults.cli import logs
 from faults.cli.commands import COMMANDS, Command
 from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE
-from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome
+from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome, plain_text
 from sim.errors import TestbedError, UsageError
-
-_UNLIMITED = 1 << 20
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -128,17 +125,8 @@ def _print_outcome(outcome: Outcome, stdout: TextIO, as_json: bool) -> None:
     elif stdout.isatty():
         outcome.render(Console(file=stdout))
     else:
-        _print_plain(outcome, stdout)
+        stdout.write(plain_text(outcome.render))
     stdout.flush()
-
-
-def _print_plain(outcome: Outcome, stdout: TextIO) -> None:
-    """For files and pipes: lines as long as they are, and nothing padded, unless COLUMNS says how
-    wide a screen is meant."""
-    screen = io.StringIO()
-    outcome.render(Console(file=screen, width=None if "COLUMNS" in os.environ else _UNLIMITED))
-    for line in screen.getvalue().splitlines():
-        print(line.rstrip(), file=stdout)
 
 
 def _print_document(document: Mapping[str, Any], stdout: TextIO) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -14,6 +16,7 @@ from rich.console import Console
 from sim.errors import UsageError
 
 SCHEMA_VERSION = 1
+_UNLIMITED = 1 << 20
 
 
 class ExitCode(IntEnum):
@@ -50,3 +53,11 @@ class Outcome:
     document: Mapping[str, Any]
     render: Callable[[Console], None]
     exit_code: int = ExitCode.OK
+
+
+def plain_text(render: Callable[[Console], None]) -> str:
+    """For files and pipes: lines as long as they are, and nothing padded, unless COLUMNS says how
+    wide a screen is meant."""
+    screen = io.StringIO()
+    render(Console(file=screen, width=None if "COLUMNS" in os.environ else _UNLIMITED))
+    return "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())

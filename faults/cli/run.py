@@ -146,7 +146,7 @@ def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) ->
         artifact.check_vacant(out, force=force)
     faulted = simulate(scenario)
     result = faulted.result
-    saved = _save(scenario, result, out, force=force)
+    saved = save(scenario, result, out, force=force)
     if as_json and saved is not None and result.outcome.violations:
         structlog.get_logger().warning(f"replay with: {replay_line(saved)}")
     return Outcome(
@@ -156,8 +156,8 @@ def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) ->
     )
 
 
-def _save(scenario: Scenario, result: RunResult, out: Path | None, *, force: bool) -> Path | None:
-    """Where the artifact is, or None if there is none."""
+def save(scenario: Scenario, result: RunResult, out: Path | None, *, force: bool) -> Path | None:
+    """Write the artifact if the run failed or ``out`` asks for it; None if there is none."""
     if out is not None:
         artifact.write(out, scenario, result, command_line=sys.argv, force=force)
         return out

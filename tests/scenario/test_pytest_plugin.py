@@ -28,6 +28,26 @@ faults:
   - {kind: hand-off-lost, target: {request: lost}}
 """
 
+OF_SOMEBODY = """
+import pytest
+from faults import InlineRequest, InlineWorkload, Scenario, UniformWorkload, with_faults
+
+SMALL = UniformWorkload(requests=2, prompt_tokens=(40, 60), output_tokens=(2, 3))
+LOST = InlineWorkload((InlineRequest("lost", ((1, 64),), max_tokens=2),))
+
+def test_that_passes(faultlab):
+    ran = faultlab(Scenario(connector="example", workload=SMALL, quiet_phase_s=1.0))
+    assert ran.outcome.requests["length"] == 2
+    assert ran.outcome.scenario["connector"] == "moriio"
+
+def test_that_loses_a_hand_off(faultlab):
+    scenario = Scenario(workload=LOST, quiet_phase_s=1.0)
+    faultlab(with_faults(scenario, ["hand-off-lost:request=lost"]))
+
+def test_a_file(faultlab):
+    faultlab("wrong.scenario.yaml")
+"""
+
 
 @pytest.fixture
 def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
@@ -37,6 +57,7 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     monkeypatch.setenv("PYTHONHASHSEED", "random")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makefile(".scenario.yaml", good=PASSES, bad=LOSES_A_HAND_OFF, wrong="modle: llama\n")
+    pytester.makepyfile(test_mine=OF_SOMEBODY)
     pytester.makefile(".yaml", other="nothing: of this\n")
     return pytester
 
@@ -52,17 +73,20 @@ def test_scenario_files_are_collected_as_tests(suite: pytest.Pytester) -> None:
 
 def test_a_broken_rule_is_a_failed_test_with_its_story(suite: pytest.Pytester) -> None:
     """The output has what was found, and the line that runs it again; a file that is no scenario
-    fails with the key that is wrong, and the one that passes passes."""
-    result = suite.runpytest_subprocess("-p", "faults.pytest_plugin")
-    result.assert_outcomes(passed=1, failed=2)
+    fails with the key that is wrong, and the one that passes passes. So it is for scenarios that a
+    test gives to the fixture. The connector of the command line is that of all of them."""
+    result = suite.runpytest_subprocess(
+        "-p", "faults.pytest_plugin", "--faultlab-connector", "moriio"
+    )
+    result.assert_outcomes(passed=2, failed=4)
     output = result.stdout.str()
     assert "leak" in output
     replay = re.search(r"faultlab replay (\S+)", output)
     assert replay is not None
     assert (suite.path / replay[1] / "scenario.yaml").is_file()
     assert "how it came about" in output
-    assert "fault hand-off-lost has struck, for lost" in output
-    assert "did you mean 'model'" in output
+    assert output.count("fault hand-off-lost has struck, for lost") == 2
+    assert output.count("did you mean 'model'") == 2
     assert "Traceback" not in output
     assert "pytest_plugin.py" not in output
 

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import msgspec
 import pytest
 
+from faults.campaign import pool
 from faults.campaign.campaign import Campaign
 from faults.campaign.junit import write_junit
 from faults.campaign.known import load_known
@@ -292,7 +293,7 @@ def test_a_canary_that_nobody_notices_stops_the_campaign(
     script = tmp_path / "worker.py"
     script.write_text(FAKE_WORKER)
     blind = partial(Pool, command=[sys.executable, str(script)])
-    monkeypatch.setattr("faults.cli.campaign.Pool", blind)
+    monkeypatch.setattr(pool, "Pool", blind)
     out = tmp_path / "out"
     code = dispatch.run(["campaign", "--seeds", "3", "--jobs", "1", "--out", str(out)])
     assert code == ExitCode.TESTBED_FAILED

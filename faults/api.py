@@ -1,0 +1,122 @@
+"""The library: what ``from faults import run, campaign`` gives.
+
+Both functions work in any process, because runs happen in processes of their own, in the
+environment that makes them reproducible. Those load vLLM once, which takes seconds, and stay for
+later calls. Importing this module loads nothing heavy.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from faults.scenario_worker import Refusal, ScenarioWorker
+
+if TYPE_CHECKING:
+    from faults.campaign.result import SeedResult
+    from faults.results import CampaignRun, Run
+    from sim.scenario import Scenario
+
+_WORKER = ScenarioWorker()
+atexit.register(_WORKER.end)
+
+
+def load(name: str | Path) -> Scenario:
+    """The scenario in the file ``name``, or the one that is shipped under that name.
+
+    Raises:
+        UsageError: there is no such file, or a key or value in it is not accepted.
+    """
+    from faults.cli.options import find_scenario  # noqa: PLC0415
+
+    return find_scenario(str(name))
+
+
+def run(scenario: Scenario | str | Path, *, out: str | Path | None = None) -> Run:
+    """Run ``scenario`` once, with its faults, and judge it.
+
+    Args:
+        scenario: the run as data, a file, or the name of a shipped one.
+        out: where the artifact goes, whatever the verdict. Without it a failing run goes to a new
+            directory in ``faultlab-runs``, and one that passes leaves nothing.
+
+    Returns:
+        The run, whether it passed or not: see ``Run.passed`` and ``Run.require_pass``. Equal
+        scenarios on equal software give equal event hashes.
+
+    Raises:
+        UsageError: the scenario is not accepted, an engine refuses to start with it, or ``out``
+            is in use.
+        TestbedError: the testbed itself failed.
+    """
+    from sim.errors import TestbedError, UsageError  # noqa: PLC0415
+    from sim.scenario import Scenario  # noqa: PLC0415
+
+    known = scenario if isinstance(scenario, Scenario) else load(scenario)
+    answer = _WORKER.run(known, None if out is None else Path(out))
+    if isinstance(answer, Refusal):
+        raise (UsageError if answer.usage else TestbedError)(answer.message)
+    return answer
+
+
+def campaign(
+    seeds: int | range,
+    *,
+    connector: str = "moriio",
+    models: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    jobs: int | None = None,
+    shard: tuple[int, int] = (1, 1),
+    budget_s: float | None = None,
+    seed_limit_s: float = 600.0,
+    known: Sequence[str] = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    on_result: Callable[[SeedResult], None] | None = None,
+) -> CampaignRun:
+    """Run many seeds, each with engines, a workload and faults of its own, in parallel.
+
+    Before the seeds, the workers have to notice a connector that is known to be wrong.
+
+    Args:
+        seeds: the first so many, or a range.
+        connector: a known one, or ``package.module:Class``.
+        models: to draw from; empty for three of different kinds.
+        settings: keys of every seed's scenario, with values as YAML, as ``--set`` takes them.
+        jobs: worker processes; as many as there are processors if None.
+        shard: which part of how many, counted from 1.
+        budget_s: start no run after so many seconds.
+        seed_limit_s: a run that takes longer has hung.
+        known: groups of failures that are excused.
+        out: a directory for results and the first failing run of each group.
+        resume: go on with the campaign in ``out``.
+        on_result: called after each seed.
+
+    Raises:
+        UsageError: a name or setting is not accepted, or ``out`` is in use.
+        TestbedError: the wrong connector was not noticed.
+    """
+    from faults.campaign.campaign import Campaign  # noqa: PLC0415
+    from faults.campaign.canary import sing  # noqa: PLC0415
+    from faults.campaign.plan import plan_here  # noqa: PLC0415
+    from faults.campaign.pool import Pool  # noqa: PLC0415
+    from faults.campaign.store import Store  # noqa: PLC0415
+    from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of  # noqa: PLC0415
+    from faults.results import CampaignRun  # noqa: PLC0415
+
+    options = SwarmOptions(
+        connector=connector, models=tuple(models or DEFAULT_MODELS), settings=dict(settings or {})
+    )
+    for number in range(len(options.models)):  # refuse bad names before anything is started
+        scenario_of(number, options)
+    plan = plan_here(options, range(seeds) if isinstance(seeds, int) else seeds, shard)
+    store = Store(None if out is None else Path(out), plan, resume=resume)
+    planned = Campaign(store, known)
+    with Pool(jobs or os.cpu_count() or 1, seed_limit_s) as pool:
+        canary = sing(pool)
+        planned.run(pool, budget_s, on_result or (lambda result: None))
+    results = sorted(store.results, key=lambda result: result.seed)
+    return CampaignRun(results=results, summary={**planned.document(), "canary": canary})

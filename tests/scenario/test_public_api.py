@@ -1,0 +1,122 @@
+"""The library as its page shows it."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import faults
+from faults import (
+    CampaignRun,
+    RuleBroken,
+    Run,
+    Scenario,
+    SeedResult,
+    UniformWorkload,
+    api,
+    public,
+    scenario_server,
+)
+from faults.campaign.result import Failure, summarize
+from faults.scenario_worker import Refusal
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "library.py"
+
+
+class Here:
+    """A worker that is this process, which has loaded vLLM already."""
+
+    def run(self, scenario: Scenario, out: Path | None) -> Run | Refusal:
+        job = {"scenario": scenario, "directory": str(Path.cwd()), "out": out and str(out)}
+        answer = scenario_server.answer(msgspec.json.decode(msgspec.json.encode(job)))
+        return msgspec.json.decode(msgspec.json.encode(answer), type=Run | Refusal)
+
+
+def test_the_example_prints_what_its_comments_say(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a failing run leaves an artifact where the caller is. Here the runs are in this process;
+    the tests of the pytest plugin have them in one of their own, as usual."""
+    monkeypatch.setattr(api, "_WORKER", Here())
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLE))
+    said = re.findall(r"# prints: (.*)", EXAMPLE.read_text())
+    assert capsys.readouterr().out.splitlines() == said
+    assert len(said) >= 5
+    (directory,) = (tmp_path / "faultlab-runs").iterdir()
+    assert (directory / "artifact.json").is_file()
+
+
+def test_the_page_shows_the_example_and_names_all_that_is_public() -> None:
+    """Word for word, so that what is read is what is tested."""
+    page = (ROOT / "docs" / "library.md").read_text()
+    assert f"```python\n{EXAMPLE.read_text()}```" in page
+    names = set(re.findall(r"\w+", page))
+    unsaid = {"Fault", "FaultReport", "Outcome", "SeedResult", "Violation", "Workload"}  # of others
+    assert set(public.__all__) - names == unsaid
+
+
+def test_every_public_name_is_there_and_documented() -> None:
+    """Under its name in ``faults``, with a docstring of its own."""
+    for name in (*public.__all__, "run", "load", "campaign"):
+        found = getattr(faults, name)
+        assert name == "Workload" or found.__doc__
+    with pytest.raises(AttributeError, match="no attribute 'scenario'"):
+        faults.scenario  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_importing_the_library_loads_nothing_heavy() -> None:
+    """Nor does asking for a type: a test suite that is only collected should not wait."""
+    heavy = "import sys; from faults import Scenario, run; sys.exit('vllm' in sys.modules)"
+    env = {"PYTHONPATH": str(ROOT)}
+    assert subprocess.run([sys.executable, "-c", heavy], env=env, check=False).returncode == 0
+
+
+def test_campaign_names_the_function_although_there_is_a_package() -> None:
+    """Whatever was imported of the package before; and the package stays importable."""
+    assert callable(faults.campaign)
+    assert Failure.__module__ == "faults.campaign.result"
+
+
+def test_bad_names_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the words of the command line."""
+    with pytest.raises(faults.UsageError, match="did you mean 'llama'"):
+        faults.campaign(1, models=["lama"])
+    with pytest.raises(faults.UsageError, match="late-hand-off"):
+        faults.run("late-handoff")
+    workload = UniformWorkload(requests=1, prompt_tokens=(2, 2), output_tokens=(1, 1))
+    monkeypatch.setattr(api, "_WORKER", Here())
+    with pytest.raises(faults.UsageError, match="is a file"):
+        faults.run(Scenario(workload=workload), out=EXAMPLE)
+
+
+@pytest.mark.parametrize(
+    ("status", "known", "passes"),
+    [
+        ("passed", [], True),
+        ("failed", [], False),
+        ("failed", ["leak/producer"], True),
+        ("error", [], False),
+    ],
+)
+def test_a_campaign_passes_if_no_failure_is_new(
+    status: str, known: list[str], passes: bool
+) -> None:
+    """A seed in error has proved nothing; a known group is excused, and others are told."""
+    failures = [Failure("leak/producer", "leak", "one block is held")] if status == "failed" else []
+    results = [SeedResult(seed=4, status=status, failures=failures, detail="died")]
+    summary = summarize(results, known, seeds=range(4, 5), wall_s=1.0, interrupted=False)
+    ran = CampaignRun(results=results, summary=summary)
+    assert ran.passed is passes
+    if passes:
+        ran.require_pass()
+        return
+    with pytest.raises(RuleBroken, match=r"one block is held|error in seed 4: died"):
+        ran.require_pass()
