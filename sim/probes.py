@@ -25,6 +25,10 @@ class StepTimes:
         return self.end_ns - self.start_ns
 
 
+OF_ANOTHER_CONTINUATION = "drafter-row"
+"""A kind of wrong bytes: a block's last row of a drafter, made from another token after it."""
+
+
 @dataclass(frozen=True, slots=True)
 class WrongBytes:
     """A forward pass read bytes that are not the ones its request's tokens define.
@@ -32,6 +36,7 @@ class WrongBytes:
     ``found`` says what was there instead, in words; ``owner`` is the request whose bytes they
     are, when they are another's. Token positions are inclusive, blocks in order of position.
     ``written_ns`` and ``writer`` are of the last write to the first block, ``history`` in words.
+    ``kind`` is None but for what has a name of its own.
     """
 
     node: str
@@ -47,6 +52,7 @@ class WrongBytes:
     history: tuple[str, ...]
     written_ns: int | None = None
     writer: str = ""
+    kind: str | None = None
 
 
 class Probe:

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from faults.campaign.known import load_known
+from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
@@ -21,11 +22,12 @@ Junit = Annotated[Path | None, typer.Option(help="Write JUnit XML here.")]
 
 
 def excused_groups(path: Path | None) -> list[str]:
-    """The groups that the file of --known excuses today."""
+    """Those that are vLLM's own, and those that the file of --known excuses today."""
     if path is None:
-        return []
+        return list(VLLM_DEFECTS)
     today = datetime.date.today()
-    return [defect.group for defect in load_known(path) if defect.excuses_on(today)]
+    listed = [defect.group for defect in load_known(path) if defect.excuses_on(today)]
+    return [*VLLM_DEFECTS, *listed]
 
 
 def exit_code(document: dict[str, Any]) -> int:
@@ -55,6 +57,8 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
         print_plain(console, f"error in seed {error['seed']}: {error['detail']}")
     for group in document["groups"]:
         known = ", known" if group["known"] else ""
+        if group["group"] in VLLM_DEFECTS:
+            known = f", vLLM's own: {VLLM_DEFECTS[group['group']]}"
         runs = "1 run" if group["seeds"] == 1 else f"{group['seeds']} runs"
         console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
         print_plain(console, f"  {group['detail']}")

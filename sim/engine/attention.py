@@ -143,8 +143,15 @@ class AttentionGroup(EntryGroup):
             )
             for mismatch in self._attended(mismatches, chunk):
                 if self._is_news(chunk, mismatch, before):
-                    findings.append(self._reporter.finding(state.request_id, self.index, mismatch))
+                    kind = self._kind(mismatch, chunk)
+                    findings.append(
+                        self._reporter.finding(state.request_id, self.index, mismatch, kind)
+                    )
         return findings
+
+    def _kind(self, mismatch: Mismatch, chunk: Chunk) -> str | None:
+        """The name of what was found wrong, if it has one."""
+        return None
 
     def _attended(self, mismatches: list[Mismatch], chunk: Chunk) -> list[Mismatch]:
         """Without what lies in the first block of the window, but before the window."""

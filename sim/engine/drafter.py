@@ -17,11 +17,18 @@ from vllm.v1.kv_cache_interface import KVCacheSpec
 from sim.engine.attention import AttentionGroup
 from sim.engine.batch import DRAFTER, Batch, Chunk, WrongContent
 from sim.engine.drafter_ring import DrafterRing
-from sim.engine.drafter_rows import OddRows, Rows, draft_salts, rows_of_step
+from sim.engine.drafter_rows import (
+    OddRows,
+    Rows,
+    draft_salts,
+    is_of_another_continuation,
+    rows_of_step,
+)
 from sim.engine.memory import BlockArray, RankMemory
 from sim.model.content import EntrySalts, Hashes, next_prefix_hash
 from sim.model.speculation import HAND_OFF_REACH, Speculation, draft_token
 from sim.model.verify import Mismatch
+from sim.probes import OF_ANOTHER_CONTINUATION
 
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
@@ -59,6 +66,12 @@ class DrafterGroup(AttentionGroup):
 
     def _attended(self, mismatches: list[Mismatch], chunk: Chunk) -> list[Mismatch]:
         return self._odd_rows.take_out(super()._attended(mismatches, chunk), chunk)
+
+    def _kind(self, mismatch: Mismatch, chunk: Chunk) -> str | None:
+        pooled = self._tokens_per_entry[mismatch.layer]
+        if self._lookahead and is_of_another_continuation(mismatch, chunk, self.block_size, pooled):
+            return OF_ANOTHER_CONTINUATION
+        return None
 
     # ---------------------------------------------------------------- writing
 

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sim.engine.batch import Chunk
-from sim.model.content import EntrySalts, Hashes, entry_salts, next_prefix_hash
+from sim.model.content import (
+    EntrySalts,
+    Hashes,
+    added_token,
+    entry_salts,
+    next_prefix_hash,
+)
 from sim.model.speculation import Speculation, after_hand_off
 from sim.model.verify import Mismatch
 
@@ -99,3 +105,18 @@ class OddRows:
         if not self._hand_offs.was_cut(prefix, tokens.prefix_hash(row + 2)):
             return False
         return mismatch.found_hash == after_hand_off(prefix, row + 1, self._vocab_size)
+
+
+def is_of_another_continuation(
+    mismatch: Mismatch, chunk: Chunk, block_size: int, tokens_per_entry: int
+) -> bool:
+    """Whether a block is right but for its last row, which another request's next token made.
+
+    So it is where blocks of equal tokens are taken for each other: their hashes do not cover the
+    token after them.
+    """
+    end = mismatch.last_token + 1
+    if end % block_size or end - mismatch.first_token != tokens_per_entry:
+        return False
+    found = mismatch.found_hash
+    return found is not None and added_token(chunk.tokens.prefix_hash(end), end, found) is not None

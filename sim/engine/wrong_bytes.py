@@ -23,7 +23,9 @@ class WrongBytesReporter:
         self._rank = rank
         self._memory = memory
 
-    def finding(self, request_id: str, group: int, mismatch: Mismatch) -> WrongBytes:
+    def finding(
+        self, request_id: str, group: int, mismatch: Mismatch, kind: str | None = None
+    ) -> WrongBytes:
         """The mismatch with its owner, if the bytes are anybody's, and its history."""
         return WrongBytes(
             node=self._engine.name,
@@ -34,6 +36,7 @@ class WrongBytesReporter:
             block_ids=mismatch.block_ids,
             first_token=mismatch.first_token,
             last_token=mismatch.last_token,
+            kind=kind,
             **self._what(request_id, mismatch.content, mismatch.first_token),
             **self._history(mismatch.block_ids[0]),
         )

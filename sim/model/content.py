@@ -64,6 +64,16 @@ def next_prefix_hash(previous: int, position: int, token: int) -> int:
     return _mix_int((_unmix_int(previous) + term) & _MASK)
 
 
+def added_token(previous: int, position: int, longer: int) -> int | None:
+    """The token whose addition at `position` makes the prefix with hash `longer` of `previous`.
+
+    None if that takes more than a token there. The inverse of `next_prefix_hash`.
+    """
+    term = (_unmix_int(longer) - _unmix_int(previous)) & _MASK
+    found, token = divmod((_unmix_int(term) - _INCREMENT) & _MASK, 1 << 32)
+    return token if found == position else None
+
+
 @dataclass(frozen=True, eq=False)
 class EntrySalts:
     """The salts of one layer's KV heads, as one rank caches them."""

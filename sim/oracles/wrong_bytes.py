@@ -62,7 +62,7 @@ class _Extent:
 
 
 class WrongBytesRead(Oracle):
-    """O1. The first violation about a request carries the ``extent`` of all of them."""
+    """O1. The first violation of a kind about a request carries the ``extent`` of all of them."""
 
     name = "wrong-bytes"
     summary = "No forward pass reads bytes other than those its request's tokens define"
@@ -71,7 +71,7 @@ class WrongBytesRead(Oracle):
         super().__init__(context, parameters)
         self._arrivals: list[_Arrival] = []
         self._origins: dict[tuple[str, int], _Origins] = {}
-        self._extents: dict[tuple[str, str], _Extent] = {}
+        self._extents: dict[tuple[str, str, str | None], _Extent] = {}
 
     def finish(self, run: RunFacts) -> None:
         for extent in self._extents.values():
@@ -121,12 +121,13 @@ class WrongBytesRead(Oracle):
             owner=finding.owner,
             found=finding.found,
             chain=chain,
+            **({"kind": finding.kind} if finding.kind else {}),
             **self._extent(finding),
         )
 
     def _extent(self, finding: WrongBytes) -> dict[str, Any]:
         """Count the finding in; the evidence to show, if it is the first about its request."""
-        place = (finding.node, finding.request_id)
+        place = (finding.node, finding.request_id, finding.kind)
         is_first = place not in self._extents
         extent = self._extents.setdefault(place, _Extent())
         extent.add(

@@ -95,7 +95,7 @@ SIBLINGS = {
     "read before the drafter": Sibling("read-before-drafter"),
     "drafter's row of another": Sibling(
         "drafter-row-of-another",
-        broken=(("wrong-bytes", None),),  # of vLLM itself, with every connector
+        broken=(("wrong-bytes", "drafter-row"),),  # of vLLM itself, with every connector
     ),
     "ranks of a dense model": Sibling("dense-data-parallel", refused="choose another port"),
     "data and tensor parallelism": Sibling("data-and-tensor-parallel"),

@@ -21,8 +21,10 @@ from faults.campaign.result import Failure, SeedResult, group_of, summarize
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
 from faults.campaign.store import Store
 from faults.campaign.swarm import SwarmOptions, _is_for_all, draw_faults, scenario_of
+from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.campaign.worker import Job
 from faults.cli import dispatch
+from faults.cli.campaign_summary import excused_groups, exit_code
 from faults.cli.outcome import ExitCode
 from faults.fault import parameters
 from faults.kinds import KINDS
@@ -370,6 +372,21 @@ def test_known_defects_excuse_until_their_day(tmp_path: Path) -> None:
     path.write_text("- {group: a, owner: me, link: 'x', expires: '2026-13-01'}\n")
     with pytest.raises(UsageError, match=r"known\[0\]"):
         load_known(path)
+
+
+def test_what_is_vllms_own_fails_no_campaign() -> None:
+    """Nor hides what is not: any other group is new, of the same rule too."""
+    group = next(iter(VLLM_DEFECTS))
+
+    def document(*results: SeedResult) -> dict[str, Any]:
+        return summarize(
+            results, excused_groups(None), seeds=range(2), wall_s=1.0, interrupted=False
+        )
+
+    assert exit_code(document(failed(0, group))) == ExitCode.OK
+    both = document(failed(0, group), failed(1, "wrong-bytes/consumer"))
+    assert both["new_groups"] == ["wrong-bytes/consumer"]
+    assert exit_code(both) == ExitCode.VIOLATION
 
 
 def test_junit_has_a_case_for_each_seed(tmp_path: Path) -> None:

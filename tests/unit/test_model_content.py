@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sim.model.content import (
     EMPTY_PREFIX,
+    added_token,
     entry_bytes,
     entry_salts,
     entry_words,
@@ -52,7 +53,17 @@ def test_one_token_at_a_time_gives_the_same_hashes(tokens: list[int]) -> None:
     for position, token in enumerate(tokens):
         last = next_prefix_hash(last, position, token)
         hashes.append(last)
+        assert added_token(hashes[-2] if position else EMPTY_PREFIX, position, last) == token
     assert hashes == prefix_hashes(tokens).tolist()
+
+
+def test_a_token_is_added_at_its_place_only() -> None:
+    """Prefixes that differ in more than one token do not follow each other."""
+    one, two, other = prefix_hashes([1, 2, 3]), prefix_hashes([1, 2, 9]), prefix_hashes([4, 2, 3])
+    assert added_token(int(one[1]), 2, int(two[2])) == 9
+    assert added_token(int(one[1]), 3, int(two[2])) is None
+    assert added_token(int(one[1]), 2, int(other[2])) is None
+    assert added_token(int(one[0]), 2, int(two[2])) is None
 
 
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=20), st.data())
