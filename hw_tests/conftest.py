@@ -11,6 +11,7 @@ import pytest
 
 from hw_tests.arms import ARMS, Arm, preflight
 from hw_tests.preflight import CHECKS, Finding
+from hw_tests.process.host_pair import HostPair
 
 # They read through the simulator, which a machine with GPUs need not have.
 collect_ignore = [] if find_spec("simpy") else ["test_transfer_geometry.py"]
@@ -58,7 +59,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """On a machine that lacks something nothing but the preflight is left to run, and to fail."""
     here = [item for item in items if item.path.is_relative_to(config.rootpath / "hw_tests")]
-    if not here or not _on_rocm(config) or not (missing := _missing(config)):
+    if not here or not _on_rocm(config) or config.pluginmanager.has_plugin(HostPair.NAME):
+        return
+    if not (missing := _missing(config)):
         return
     others = [item for item in here if item.path.name != _PREFLIGHT]
     if len(others) == len(here):

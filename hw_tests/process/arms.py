@@ -13,7 +13,8 @@ class ProcessArm(NamedTuple):
     Args:
         device: where their caches are.
         stands_in: whether mori and the GPU are stood in for.
-        features: ``held-reads``: reads can be kept under way until a test has done its part.
+        features: ``held-reads``: reads can be kept under way until a test has done its part;
+            ``proxies``: a test can stand between engines, because all are on its machine.
     """
 
     device: Device
@@ -22,6 +23,15 @@ class ProcessArm(NamedTuple):
 
 
 PROCESS_ARMS = {
-    "sim": ProcessArm("shared", stands_in=True, features=frozenset({"held-reads"})),
-    "rocm": ProcessArm("cuda", stands_in=False, features=frozenset()),
+    "sim": ProcessArm("shared", stands_in=True, features=frozenset({"held-reads", "proxies"})),
+    "rocm": ProcessArm("cuda", stands_in=False, features=frozenset({"proxies"})),
 }
+
+PRELOADED = (
+    "hw_tests.process.engine",
+    "connector.hybrid",
+    "vllm.model_executor.layers.fused_moe",
+    "vllm.v1.executor.multiproc_executor",
+    "vllm.v1.worker.worker_base",
+)
+"""What an engine needs most of its start for."""

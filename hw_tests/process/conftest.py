@@ -7,18 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from hw_tests.conftest import cannot
-from hw_tests.process.arms import PROCESS_ARMS
+from hw_tests.process.arms import PRELOADED, PROCESS_ARMS
+from hw_tests.process.host_pair import HostPair
 from hw_tests.process.launcher import Launcher
 from hw_tests.process.pair import EngineProcess, Engines
-
-PRELOADED = (
-    "hw_tests.process.engine",
-    "connector.hybrid",
-    "vllm.model_executor.layers.fused_moe",
-    "vllm.v1.executor.multiproc_executor",
-    "vllm.v1.worker.worker_base",
-)
-"""What an engine needs most of its start for."""
 
 
 @pytest.fixture(scope="package")
@@ -29,10 +21,16 @@ def all_engines(
     name = request.config.getoption("--arm")
     if name not in PROCESS_ARMS:
         cannot(request.config, f"{name} has the library alone, and these tests need vLLM beside it")
+    arm = PROCESS_ARMS[name]
+    pair: HostPair | None = request.config.pluginmanager.get_plugin(HostPair.NAME)
+    if pair is not None:  # whoever has made it has looked at the hosts and closes them
+        features = arm.features if pair.on_this_machine else arm.features - {"proxies"}
+        yield Engines(pair.launchers, arm._replace(features=features))
+        return
     if name != "sim":
         request.getfixturevalue("arm")  # tells what this machine lacks
     launcher = Launcher(PRELOADED, tmp_path_factory.mktemp("engines"))
-    yield Engines(launcher, PROCESS_ARMS[name])
+    yield Engines({"kv_producer": launcher, "kv_consumer": launcher}, arm)
     launcher.close()
 
 
@@ -58,3 +56,10 @@ def held_reads(engines: Engines, consumer: EngineProcess, request: pytest.Fixtur
     if "held-reads" not in engines.arm.features:
         cannot(request.config, "this arm cannot keep a read under way")
     consumer.call("set_gate", is_open=False)
+
+
+@pytest.fixture
+def proxies(engines: Engines, request: pytest.FixtureRequest) -> None:
+    """A test may stand between engines."""
+    if "proxies" not in engines.arm.features:
+        cannot(request.config, "its proxy can stand between engines of its own machine only")

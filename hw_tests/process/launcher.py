@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from hw_tests.process.messages import HOST
 
@@ -34,6 +34,36 @@ class ProcessEnded(AssertionError):
     """A process that was to answer has ended; the text has the end of its log."""
 
 
+class AnyProcess(Protocol):
+    """A process of this machine, or of another one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def log(self) -> Path: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def is_alive(self) -> bool: ...
+
+    def call(self, command: str, **arguments: Any) -> Any: ...
+    def kill(self) -> None: ...
+    def suspend(self) -> None: ...
+    def resume(self) -> None: ...
+    def exit_code(self) -> int: ...
+
+
+class AnyLauncher(Protocol):
+    """What starts processes, with the address at which others reach them."""
+
+    @property
+    def address(self) -> str: ...
+
+    def start(self, name: str, program: str, argument: Any) -> AnyProcess: ...
+    def free_port(self) -> int: ...
+    def close(self) -> None: ...
+
+
 class Launcher:
     """Starts processes; ``close`` ends them all. The server is one for all launchers of a process.
 
@@ -42,11 +72,13 @@ class Launcher:
         logs: where what the processes write is kept, a file for each.
     """
 
+    address = HOST
+
     def __init__(self, preload: Sequence[str], logs: Path) -> None:
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(list(preload))
         self._logs = logs
-        self._started: list[RemoteProcess] = []
+        self.started: list[RemoteProcess] = []
         atexit.register(self.close)  # before multiprocessing waits for them
 
     def start(self, name: str, program: str, argument: Any) -> RemoteProcess:
@@ -58,13 +90,16 @@ class Launcher:
                 connection, on which commands arrive, and ``argument``.
             argument: of the program.
         """
-        log = self._logs / f"{len(self._started)}-{name}.log"
+        log = self._logs / f"{len(self.started)}-{name}.log"
         started = RemoteProcess(self._context, name, log, program, argument)
-        self._started.append(started)
+        self.started.append(started)
         return started.wait_until_ready()
 
+    def free_port(self) -> int:
+        return free_port()
+
     def close(self) -> None:
-        for process in self._started:
+        for process in self.started:
             process.kill()
 
 
@@ -151,9 +186,9 @@ def until(condition: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def free_port() -> int:
+def free_port(address: str = HOST) -> int:
     """That nothing on this machine listens on."""
-    with contextlib.closing(socket.create_server((HOST, 0))) as raw:
+    with contextlib.closing(socket.create_server((address, 0))) as raw:
         return int(raw.getsockname()[1])
 
 

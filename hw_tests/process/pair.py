@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hw_tests.process.arms import ProcessArm
-from hw_tests.process.launcher import Launcher, RemoteProcess, free_port, until
+from hw_tests.process.launcher import AnyLauncher, AnyProcess, until
 from hw_tests.process.messages import EngineOptions, Outcome, Role, SideOptions, Snapshot
 
 PROMPT_TOKENS = 300
@@ -42,7 +42,7 @@ class Prefilled(NamedTuple):
 class EngineProcess:
     """One engine; what is not here is a command of `engine.Engine`, by ``call``."""
 
-    process: RemoteProcess
+    process: AnyProcess
     options: EngineOptions
     idle_blocks: int
 
@@ -51,6 +51,10 @@ class EngineProcess:
         """For handshakes and for releases."""
         settings = self.options.side.settings
         return settings["handshake_port"], settings["notify_port"]
+
+    @property
+    def address(self) -> str:
+        return str(self.options.side.settings["host_ip"])
 
     def call(self, command: str, **arguments: Any) -> Any:
         return self.process.call(command, **arguments)
@@ -84,7 +88,7 @@ class EngineProcess:
 class Engines:
     """All engines of the tests. One that lives is used again by whoever asks for the same."""
 
-    launcher: Launcher
+    launchers: Mapping[Role, AnyLauncher]
     arm: ProcessArm
     _running: list[tuple[Mapping[str, Any], EngineProcess]] = field(default_factory=list)
     _of_test: list[EngineProcess] = field(default_factory=list)
@@ -135,17 +139,24 @@ class Engines:
             protocol_version: of the connector; its own by default.
             settings: of the connector that differ from what tests have.
         """
-        handshake, notify = ports or (free_port(), free_port())
+        launcher = self.launchers[role]
+        handshake, notify = ports or (launcher.free_port(), launcher.free_port())
         usual = _PRODUCER if role == "kv_producer" else _CONSUMER
         side = SideOptions(
             model,
             role,
-            {**usual, "handshake_port": handshake, "notify_port": notify, **settings},
+            {
+                "host_ip": launcher.address,
+                "handshake_port": handshake,
+                "notify_port": notify,
+                **usual,
+                **settings,
+            },
             block_size=block_size,
             device=self.arm.device,
         )
         options = EngineOptions(side, next(_numbers), self.arm.stands_in, protocol_version)
-        process = self.launcher.start(role, _PROGRAM, options)
+        process = launcher.start(role, _PROGRAM, options)
         engine = EngineProcess(process, options, 0)
         engine.idle_blocks = engine.snapshot().free_blocks
         return engine

@@ -58,7 +58,7 @@ def test_the_end_of_the_test_is_the_end_of_its_processes(
 
 def test_a_process_that_fails_says_why(all_engines: Engines) -> None:
     """The exception of a command has the end of the log."""
-    process = all_engines.launcher.start("failing", PROGRAM, "an argument")
+    process = all_engines.launchers["kv_producer"].start("failing", PROGRAM, "an argument")
     assert process.call("echo") == "echo"
     with pytest.raises(ProcessEnded, match="RuntimeError: told to fail with an argument"):
         process.call("fail")
@@ -67,7 +67,7 @@ def test_a_process_that_fails_says_why(all_engines: Engines) -> None:
 
 def test_a_stopped_process_is_killed_as_well(all_engines: Engines) -> None:
     """And killing it again changes nothing."""
-    process = all_engines.launcher.start("stopped", PROGRAM, None)
+    process = all_engines.launchers["kv_producer"].start("stopped", PROGRAM, None)
     process.suspend()
     process.kill()
     assert process.exit_code() == -signal.SIGKILL

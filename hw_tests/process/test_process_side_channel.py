@@ -17,7 +17,6 @@ from hw_tests.process.checks import (
     wait_for_read,
 )
 from hw_tests.process.launcher import until
-from hw_tests.process.messages import HOST
 from hw_tests.process.pair import LEASE_S, EngineProcess, Engines, Prefilled, decode, prefill
 from hw_tests.process.tcp_proxy import TcpProxy
 
@@ -50,12 +49,12 @@ class Proxied(NamedTuple):
 
 
 @pytest.fixture
-def proxied(engines: Engines) -> Iterator[Proxied]:
+def proxied(engines: Engines, proxies: None) -> Iterator[Proxied]:
     """A producer whose leases end soon when nobody renews them."""
     producer = engines.producer(defer_timeout=LEASE_S)
-    proxies = [TcpProxy(port) for port in producer.ports]
-    yield Proxied(producer, *proxies)
-    for proxy in proxies:
+    ends = [TcpProxy(port) for port in producer.ports]
+    yield Proxied(producer, *ends)
+    for proxy in ends:
         proxy.close()
 
 
@@ -104,7 +103,7 @@ def test_bytes_that_nobody_confirms_are_not_used(proxied: Proxied, consumer: Eng
     check_serves(proxied.producer, consumer)
 
 
-@pytest.mark.usefixtures("held_reads")
+@pytest.mark.usefixtures("held_reads", "proxies")
 def test_a_question_that_was_lost_is_asked_again(engines: Engines) -> None:
     """S3: a cut connection costs no load."""
     patient = engines.consumer(transfer_timeout=60.0)
@@ -138,23 +137,23 @@ def test_blocks_whose_release_is_lost_come_back_with_the_lease(
     assert prefilled.request_id in ended
 
 
-@pytest.mark.parametrize("port", [0, 1], ids=["handshake", "notify"])
+@pytest.mark.parametrize("which", [0, 1], ids=["handshake", "notify"])
 def test_garbage_is_counted_and_dropped(
-    engines: Engines, consumer: EngineProcess, port: int
+    engines: Engines, consumer: EngineProcess, which: int
 ) -> None:
     """R17: it ends no thread and no hold; what is not ZeroMQ does not get as far."""
     producer = engines.producer()
     held = prefill(producer)
     dropped = producer.snapshot().counters["malformed_messages"]
-    address = producer.ports[port]
+    port = producer.ports[which]
     import zmq  # noqa: PLC0415  # not everywhere where these tests are collected
 
     with zmq.Context() as context, context.socket(zmq.DEALER) as sender:
-        sender.connect(f"tcp://{HOST}:{address}")
+        sender.connect(f"tcp://{producer.address}:{port}")
         for message in GARBAGE:
             sender.send(message)
         sender.send_multipart([b"a", b"b", b"c"])
-        with socket.create_connection((HOST, address)) as raw:
+        with socket.create_connection((producer.address, port)) as raw:
             raw.sendall(NOT_ZMQ)
         until(
             lambda: (

@@ -1,0 +1,72 @@
+"""``python -m hw_tests.cluster``: the hardware suite on two hosts, and a report about it.
+
+Exit code: 0 if all that could be run passed, 1 if something failed, 2 if hosts are not ready or
+cannot be reached, or for bad usage, 130 if it was interrupted.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from hw_tests.cluster.options import BadOptions, Options, parse
+from hw_tests.cluster.report import NOTES, Report, write
+from hw_tests.cluster.run import NotReady, commands, connect, examine_hosts, run_each, run_pair
+
+
+def main(arguments: Sequence[str]) -> int:
+    try:
+        options = parse(arguments)
+    except BadOptions as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    if options.only_print:
+        print("\n".join(commands(options)))
+        return 0
+    if options.settings.way == "hand":
+        print("\n".join(commands(options)), flush=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    settings = {"command": list(arguments), "run": options.settings.run}
+    report = Report(options.arm, settings)
+    print(f"{options.arm}: {NOTES[options.arm]}", flush=True)
+    code = _run(options, report)
+    digest = write(report, options.out)
+    for problem in report.problems:
+        print(problem)
+    print(f"{report.verdict}\n{options.arm}: {NOTES[options.arm]}")
+    print(f"{options.out / 'report.html'}\n{digest}  {options.out / 'report.json'}")
+    return code
+
+
+def _interrupt(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def _run(options: Options, report: Report) -> int:
+    with ExitStack() as stack:
+        try:
+            hosts = connect(options, stack)
+            examine_hosts(options, hosts, report)
+            run_each(options, hosts, report)
+            run_pair(options, hosts, report)
+        except NotReady as error:
+            report.problems.append(str(error))
+            return 2
+        except KeyboardInterrupt as error:
+            report.problems.append(f"interrupted {error}".strip())
+            return 130
+        finally:
+            _let_nothing_interrupt()  # until the hosts are closed, which takes seconds
+        return 0 if report.passed else 1
+
+
+def _let_nothing_interrupt() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,147 @@
+"""On one host of two: starts engines there and passes commands on to them.
+
+Reads requests from standard input, and writes what processes have logged and then the answer to
+standard output, a line each (`wire`). Runs below a `supervisor`, which ends all of it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hw_tests.cluster.facts import facts_of
+from hw_tests.cluster.wire import pack, unpack
+from hw_tests.process.launcher import Launcher, ProcessEnded, RemoteProcess, free_port
+
+
+class Answer(NamedTuple):
+    """To a request.
+
+    Args:
+        kind: ``done``, ``ended`` if the process that was asked has ended, ``failed``.
+        value: the result, or what went wrong.
+    """
+
+    kind: str
+    value: Any
+
+
+class LogPiece(NamedTuple):
+    """What a process has written since the last piece."""
+
+    name: str
+    content: bytes
+
+
+class SuiteRun(NamedTuple):
+    """What became of a run of pytest."""
+
+    exit_code: int
+    junit: str
+    output: str
+
+
+class Agent:
+    """A public method is a request; processes go by the numbers that ``start`` has returned."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="agent-"))
+        self._preload: Sequence[str] = ()
+        self._sent: dict[Path, int] = {}
+
+    @cached_property
+    def _launcher(self) -> Launcher:
+        return Launcher(self._preload, self._folder)
+
+    def facts(self, arm: str) -> dict[str, Any]:
+        """What this machine is."""
+        return facts_of(arm)
+
+    def free_port(self) -> int:
+        return free_port("")
+
+    def preload(self, modules: Sequence[str]) -> None:
+        """What is loaded once for all processes; before the first is started."""
+        self._preload = modules
+
+    def start(self, name: str, program: str, argument: Any) -> tuple[int, str]:
+        """Its number and the name of its log."""
+        process = self._launcher.start(name, program, argument)
+        return len(self._launcher.started) - 1, process.log.name
+
+    def call(self, number: int, command: str, arguments: dict[str, Any]) -> Any:
+        return self._process(number).call(command, **arguments)
+
+    def kill(self, number: int) -> None:
+        self._process(number).kill()
+
+    def suspend(self, number: int) -> None:
+        self._process(number).suspend()
+
+    def resume(self, number: int) -> None:
+        self._process(number).resume()
+
+    def exit_code(self, number: int) -> int:
+        return self._process(number).exit_code()
+
+    def is_alive(self, number: int) -> bool:
+        return self._process(number).is_alive
+
+    def pid(self, number: int) -> int:
+        return self._process(number).pid
+
+    def pytest(self, arguments: Sequence[str], deadline_s: float) -> SuiteRun:
+        """Run tests that need this host alone."""
+        junit = self._folder / "junit.xml"
+        command = [sys.executable, "-m", "hw_tests.cluster.supervisor", f"--deadline={deadline_s}"]
+        command += ["--", sys.executable, "-m", "pytest", f"--junitxml={junit}", *arguments]
+        # The pipe to its supervisor closes with this process, whatever ends it.
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        ) as run:
+            assert run.stdout is not None
+            output = run.stdout.read().decode(errors="replace")
+        return SuiteRun(run.returncode, junit.read_text() if junit.exists() else "", output)
+
+    def _process(self, number: int) -> RemoteProcess:
+        return self._launcher.started[number]
+
+    def new_logs(self) -> list[LogPiece]:
+        """What was written since the last call."""
+        pieces = []
+        for log in sorted(self._folder.glob("*.log")):
+            with log.open("rb") as stream:
+                stream.seek(self._sent.get(log, 0))
+                if content := stream.read():
+                    pieces.append(LogPiece(log.name, content))
+                self._sent[log] = stream.tell()
+        return pieces
+
+
+def main() -> None:
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever prints must not print into the answers
+    agent = Agent()
+    for line in sys.stdin.buffer:
+        name, arguments = unpack(line)
+        try:
+            answer = Answer("done", getattr(agent, name)(**arguments))
+        except ProcessEnded as error:
+            answer = Answer("ended", str(error))
+        except Exception as error:
+            answer = Answer("failed", f"{type(error).__name__}: {error}")
+        for message in (*agent.new_logs(), answer):
+            answers.write(pack(message))
+        answers.flush()
+
+
+if __name__ == "__main__":
+    from hw_tests.cluster import agent  # whose classes are pickled by a name that both ends know
+
+    agent.main()

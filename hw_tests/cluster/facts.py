@@ -1,0 +1,111 @@
+"""What a host is: versions of everything that decides, hashes of the sources, and the preflight."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib import metadata, util
+from pathlib import Path
+from typing import Any
+
+from hw_tests.preflight import Host, examine
+
+PACKAGES = ("torch", "vllm", "amd-mori", "mori", "msgspec", "numpy", "pyzmq", "greenlet", "simpy")
+SOURCES = ("connector", "hw_tests", "sim")
+_SAME = ("python", "rocm", "packages", "sources")
+_ROCM = Path("/opt", "rocm", ".info", "version")
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_AMDGPU = Path("/sys/module/amdgpu/version")
+_NICS = Path("/sys/class/infiniband")
+
+
+def facts_of(arm: str) -> dict[str, Any]:
+    """Of this machine, for JSON; what is not installed is None.
+
+    Args:
+        arm: with ``rocm`` the preflight is run, too.
+    """
+    return {
+        "host": socket.gethostname(),
+        "boot": _text(_BOOT),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "executable": sys.executable,
+        "rocm": _text(_ROCM),
+        "amdgpu": _text(_AMDGPU),
+        "nics": {
+            nic.name: f"{_text(nic / 'hca_type')}, firmware {_text(nic / 'fw_ver')}"
+            for nic in sorted(_NICS.glob("*"))
+        },
+        "packages": {name: _version(name) for name in PACKAGES},
+        "sources": {name: _digest(name) for name in SOURCES},
+        "installed": {each.name: each.version for each in metadata.distributions()},
+        "environment": {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(("MORI_", "VLLM_", "HIP_", "ROCR_", "CUDA_VISIBLE"))
+        },
+        "preflight": [asdict(finding) for finding in examine(Host())] if arm == "rocm" else [],
+    }
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _digest(package: str) -> str | None:
+    spec = util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        return None
+    folder = Path(spec.submodule_search_locations[0])
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*.py")):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def differences(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What has to be the same on two hosts and is not, by the hosts' names."""
+    (one, ours), (other, theirs) = facts.items()
+    flat = [_flat(each) for each in (ours, theirs)]
+    return [
+        f"{key}: {flat[0][key]} on {one}, {flat[1][key]} on {other}"
+        for key in flat[0]
+        if flat[0][key] != flat[1][key]
+    ]
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key in _SAME:
+        value = facts[key]
+        found |= (
+            {f"{key} {name}": each for name, each in value.items()}
+            if isinstance(value, Mapping)
+            else {key: value}
+        )
+    return found
+
+
+def missing(facts: Mapping[str, Any]) -> Sequence[str]:
+    """What the preflight of a host has not found, in a line each."""
+    return [
+        f"{each['name']}: found {each['found']}; needed {each['needed']}; fix: {each['remedy']}"
+        for each in facts["preflight"]
+        if not each["ok"]
+    ]

@@ -1,0 +1,144 @@
+"""The command line of the run on two hosts."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from hw_tests.arms import ARMS
+from hw_tests.cluster.reach import Settings, Target, Way
+from hw_tests.cluster.suites import SUITES
+from hw_tests.process.arms import PROCESS_ARMS
+from hw_tests.process.launcher import free_port
+from hw_tests.process.messages import HOST, Role
+
+ROLES: Mapping[str, Role] = {"producer": "kv_producer", "consumer": "kv_consumer"}
+_ROOT = Path(__file__).parents[2]
+
+
+class BadOptions(ValueError):
+    """The command line names something that cannot be; the text says what and what is needed."""
+
+
+class Options(NamedTuple):
+    """What was asked for.
+
+    Args:
+        settings: of both hosts.
+        targets: by role.
+        arm: of the tests.
+        suite: a name of `SUITES`.
+        narrowed: further arguments of pytest.
+        out: a new folder for the results.
+        only_print: print the commands and run nothing.
+    """
+
+    settings: Settings
+    targets: Mapping[Role, Target]
+    arm: str
+    suite: str
+    narrowed: Sequence[str]
+    out: Path
+    only_print: bool
+
+
+def parse(arguments: Sequence[str]) -> Options:
+    """Raises BadOptions."""
+    parser = _parser()
+    given = parser.parse_args(arguments)
+    if given.way == "hand" and not (given.answer_at or given.only_print):
+        raise BadOptions("--way hand needs --answer-at ADDRESS: this machine, as both hosts see it")
+    settings = Settings(
+        given.way,
+        given.directory,
+        given.python,
+        given.deadline,
+        given.silence,
+        shlex.split(given.inside),
+        shlex.split(given.ssh),
+        given.answer_at or "THIS-MACHINE",
+    )
+    targets = {role: _target(name, given) for name, role in ROLES.items()}
+    if given.way == "local" and {t.name for t in targets.values()} != {"localhost"}:
+        raise BadOptions("--producer and --consumer name hosts, which --way local does not reach: "
+                         "use --way ssh, srun or hand")  # fmt: skip
+    out = given.out or Path("hw-results") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    if out.exists() and not given.only_print:
+        raise BadOptions(f"--out {out} exists; name a new folder")
+    suite, narrowed = given.suite, given.pytest
+    return Options(settings, targets, given.arm, suite, narrowed, out, given.only_print)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m hw_tests.cluster",
+        description="Run the hardware suite with a producer on one host and a consumer on another.",
+        epilog="Further arguments, after --, go to pytest, such as: -- -k a_read_fills",
+    )
+    add = parser.add_argument
+    add("--producer", default="localhost", metavar="HOST[=ADDRESS]",
+        help="as ssh or Slurm know it, and an address at which engines reach it")  # fmt: skip
+    add("--consumer", default="localhost", metavar="HOST[=ADDRESS]", help="likewise")
+    add(
+        "--way",
+        choices=get_args(Way),
+        default="local",
+        help="how hosts are reached (default: %(default)s); hand: you type a command there",
+    )
+    add("--arm", choices=sorted(PROCESS_ARMS.keys() & ARMS.keys()), default="rocm")
+    add("--suite", choices=sorted(SUITES), default="all")
+    add("--env", action="append", default=[], metavar="[ROLE:]NAME=VALUE",
+        help="set there; for one side only after producer: or consumer:")  # fmt: skip
+    add("--directory", default=str(_ROOT), help="of this source tree there (default: as here)")
+    add("--python", default=sys.executable, help="there (default: as here)")
+    add("--inside", default="", metavar="COMMAND",
+        help="enters a container there, such as 'docker exec -i NAME'")  # fmt: skip
+    add("--ssh", default="ssh", metavar="COMMAND", help="such as 'ssh -p 2222'")
+    add("--answer-at", default="", metavar="ADDRESS", help="of this machine, for --way hand")
+    add("--deadline", type=float, default=7200.0, help="seconds, after which all is ended there")
+    add("--silence", type=float, default=30.0,
+        help="seconds without a sign of this side after which all is ended there")  # fmt: skip
+    add("--out", type=Path, help="a new folder (default: hw-results/TIME)")
+    add("--print", dest="only_print", action="store_true", help="print the commands, run nothing")
+    add("pytest", nargs="*", help=argparse.SUPPRESS)
+    return parser
+
+
+def _target(name: str, given: argparse.Namespace) -> Target:
+    host, _, address = getattr(given, name).partition("=")
+    port = 0 if given.way != "hand" else free_port("")
+    return Target(host, address or _address_of(host, given), _environment(name, given.env), port)
+
+
+def _address_of(host: str, given: argparse.Namespace) -> str:
+    if host == "localhost":
+        return HOST
+    try:
+        address = socket.gethostbyname(host)
+    except OSError as error:
+        if given.only_print:
+            return host
+        raise BadOptions(f"{host}: {error}; name its address: {host}=ADDRESS") from None
+    if address.startswith("127.") and given.producer != given.consumer:
+        raise BadOptions(f"{host} is {address} here, which the other host cannot reach; name "
+                         f"an address of its network: {host}=ADDRESS")  # fmt: skip
+    return address
+
+
+def _environment(role: str, given: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for each in given:
+        before, _, rest = each.partition(":")
+        whose, setting = (before, rest) if before in ROLES else (role, each)
+        name, is_set, value = setting.partition("=")
+        if not is_set or not name:
+            raise BadOptions(f"--env {each}: needed NAME=VALUE or ROLE:NAME=VALUE")
+        if whose == role:
+            found[name] = value
+    return found

@@ -1,0 +1,105 @@
+"""The command that runs something on a host: over ssh, inside a Slurm allocation, by hand, or here.
+
+All ways run the same line of shell, and all stand for it by a process of this machine, whose
+standard input and output are those of the far side: when the process is gone they are closed there.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Way = Literal["local", "ssh", "srun", "hand"]
+
+_SSH = ("-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
+_SRUN = ("--nodes=1", "--ntasks=1", "--overlap", "--unbuffered", "--quiet")
+RUN_VARIABLE = "FAULTLAB_RUN"
+"""In the environment of everything that a run starts, so that it can be found."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is the same for both hosts.
+
+    Args:
+        way: how a host is reached.
+        directory: of this source tree on the hosts.
+        python: the interpreter there.
+        deadline_s: after which everything is ended there, whatever it does.
+        silence_s: likewise, if nothing was heard from here.
+        inside: a command that enters a container there, such as ``docker exec -i NAME``.
+        ssh: the ssh command and its options.
+        answer_at: with way ``hand``: the address of this machine as the hosts see it.
+        run: a name of this run.
+    """
+
+    way: Way
+    directory: str
+    python: str = sys.executable
+    deadline_s: float = 7200.0
+    silence_s: float = 30.0
+    inside: Sequence[str] = ()
+    ssh: Sequence[str] = ("ssh",)
+    answer_at: str = ""
+    run: str = field(default_factory=lambda: secrets.token_hex(8))
+
+
+@dataclass(frozen=True)
+class Target:
+    """One host.
+
+    Args:
+        name: by which ssh or Slurm know it.
+        address: by which the engines reach each other.
+        environment: set there.
+        port: with way ``hand``, where it is waited for.
+    """
+
+    name: str
+    address: str
+    environment: Mapping[str, str]
+    port: int = 0
+
+
+def local_command(settings: Settings, target: Target) -> list[str]:
+    """What is started on this machine."""
+    there = _line(settings, target)
+    if settings.way == "local":
+        return list(there)
+    if settings.way == "ssh":
+        return [*settings.ssh, *_SSH, target.name, shlex.join(there)]
+    if settings.way == "srun":
+        return ["srun", *_SRUN, f"--nodelist={target.name}", *there]
+    listen = ["listen", str(target.port), settings.run]
+    return [sys.executable, "-m", "hw_tests.cluster.by_hand", *listen]
+
+
+def command_by_hand(settings: Settings, target: Target) -> str:
+    """What a person types on a host that neither ssh nor Slurm reaches, or to see what is done."""
+    if settings.way != "hand":
+        return shlex.join(local_command(settings, target))
+    answer = [f"{settings.answer_at}:{target.port}", settings.run]
+    call = ["-m", "hw_tests.cluster.by_hand", "call", *answer, "--", *_line(settings, target)]
+    return f"cd {shlex.quote(settings.directory)} && {shlex.join([settings.python, *call])}"
+
+
+def _line(settings: Settings, target: Target) -> Sequence[str]:
+    environment = {
+        "PYTHONPATH": settings.directory,
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": "1",
+        RUN_VARIABLE: settings.run,
+        **target.environment,
+    }
+    supervisor = ["-m", "hw_tests.cluster.supervisor"]
+    limits = [f"--deadline={settings.deadline_s:g}", f"--silence={settings.silence_s:g}"]
+    command = [*supervisor, *limits, "--", settings.python, "-m", "hw_tests.cluster.agent"]
+    values = [f"{name}={value}" for name, value in environment.items()]
+    shell = f"cd {shlex.quote(settings.directory)} && exec " + shlex.join(
+        ["env", *values, settings.python, *command]
+    )
+    return [*settings.inside, "sh", "-c", shell]

@@ -1,0 +1,145 @@
+"""The validation report: what ran, on what, how it ended, and hashes of all that it rests on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import xml.etree.ElementTree as ET
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from hw_tests.cluster.page import page
+
+How = Literal["passed", "failed", "not run"]
+NOTES = {
+    "sim": "simulated library: tells nothing about GPUs, NICs or ROCm",
+    "rocm": (
+        "unverified on hardware: none of these tests has been run on GPUs and a real NIC before "
+        "this release, so a failure may be the test's own"
+    ),
+}
+
+
+class Test(NamedTuple):
+    """One test.
+
+    Args:
+        where: it ran: a host's name, or both.
+        name: its file and name.
+        how: it ended.
+        seconds: it took.
+        reason: why it failed or was not run.
+    """
+
+    where: str
+    name: str
+    how: How
+    seconds: float
+    reason: str
+
+
+@dataclass
+class Report:
+    """Everything that is known so far.
+
+    Args:
+        arm: that was asked for.
+        settings: of the command line.
+        hosts: facts by role.
+        tests: that have ended.
+        problems: why nothing more could be run, or what ended it early.
+    """
+
+    arm: str
+    settings: Mapping[str, Any]
+    hosts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    tests: list[Test] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[How, int]:
+        counted = Counter(test.how for test in self.tests)
+        return {"passed": counted["passed"], "failed": counted["failed"],
+                "not run": counted["not run"]}  # fmt: skip
+
+    @property
+    def passed(self) -> bool:
+        """Whether something was tested, nothing failed, and nothing ended the run early."""
+        counts = self.counts
+        return bool(counts["passed"]) and not counts["failed"] and not self.problems
+
+    @property
+    def verdict(self) -> str:
+        said = ", ".join(f"{number} {how}" for how, number in self.counts.items())
+        if self.problems:
+            return f"INCOMPLETE: {self.problems[0]} ({said})"
+        if not self.counts["passed"] and not self.counts["failed"]:
+            return f"INCOMPLETE: nothing was tested ({said})"
+        return f"{'pass' if self.passed else 'FAIL'}: {said}"
+
+    def document(self, folder: Path) -> dict[str, Any]:
+        """For JSON, with hashes of all files in ``folder``."""
+        return {
+            "schema_version": 1,
+            "verdict": self.verdict,
+            "passed": self.passed,
+            "arm": self.arm,
+            "note": NOTES[self.arm],
+            "settings": dict(self.settings),
+            "hosts": self.hosts,
+            "counts": self.counts,
+            "problems": self.problems,
+            "tests": [test._asdict() for test in self.tests],
+            "files": _hashes(folder),
+        }
+
+
+def write(report: Report, folder: Path) -> str:
+    """Write ``report.json``, ``report.html`` and ``SHA256SUMS``; returns the hash of the first."""
+    written = [folder / name for name in ("report.json", "report.html", "SHA256SUMS")]
+    for path in written:
+        path.unlink(missing_ok=True)
+    document = report.document(folder)
+    text = json.dumps(document, indent=1, default=asdict) + "\n"
+    written[0].write_text(text)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    written[1].write_text(page(document, digest))
+    sums = "".join(f"{value}  {name}\n" for name, value in _hashes(folder).items())
+    written[2].write_text(sums)
+    return digest
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
+
+
+def read_junit(text: str, where: str) -> list[Test]:
+    """The tests of a file that pytest has written."""
+    # As pytest writes them: bytes that XML does not know are spelled out, so this is well-formed.
+    return [_test(case, where) for case in ET.fromstring(text).iter("testcase")] if text else []
+
+
+def _test(case: ET.Element, where: str) -> Test:
+    name = f"{case.get('classname', '')}::{case.get('name')}".removeprefix("::")
+    seconds = float(case.get("time", "0"))
+    for child in case:
+        if child.tag in ("failure", "error"):
+            reason = f"{child.get('message') or ''}\n{child.text or ''}".strip()
+            return Test(where, name, "failed", seconds, reason)
+        if child.tag == "skipped":
+            message = re.sub(r"^Skipped: ", "", child.get("message") or "")
+            return Test(where, name, "not run", seconds, message)
+    return Test(where, name, "passed", seconds, "")
+
+
+def by_reason(tests: Sequence[Test]) -> dict[str, int]:
+    """How many tests were not run, by why."""
+    return dict(Counter(test.reason for test in tests if test.how == "not run"))

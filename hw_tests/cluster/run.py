@@ -1,0 +1,147 @@
+"""The stages of a run: connect, examine, what each host does alone, what the two do together."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hw_tests.cluster import facts
+from hw_tests.cluster.options import Options
+from hw_tests.cluster.reach import command_by_hand, local_command
+from hw_tests.cluster.remote import HostLost, RemoteHost
+from hw_tests.cluster.report import Report, Test, read_junit
+from hw_tests.cluster.suites import SUITES
+from hw_tests.process.arms import PRELOADED
+from hw_tests.process.host_pair import HostPair
+from hw_tests.process.messages import Role
+
+_ROOT = Path(__file__).parents[2]
+Hosts = Mapping[Role, RemoteHost]
+
+
+class NotReady(Exception):
+    """A host is not reached, lacks something, or is not as the other."""
+
+
+def commands(options: Options) -> list[str]:
+    """What a person types on the hosts: for both roles, and what each host does alone."""
+    settings = options.settings
+    lines = []
+    for role, target in options.targets.items():
+        lines += [f"# {role} on {target.name}", command_by_hand(settings, target)]
+    if settings.way == "hand":
+        lines.append(f"# those two are for this run only: {settings.answer_at} waits for them")
+    alone = [settings.python, "-m", "pytest", *_alone(options)]
+    if SUITES[options.suite].each_host:
+        lines += ["# on each host, without the other", shlex.join(alone)]
+    return lines
+
+
+def _alone(options: Options) -> list[str]:
+    suite = SUITES[options.suite].each_host
+    return ["-q", "-p", "no:cacheprovider", f"--arm={options.arm}", *suite, *options.narrowed]
+
+
+def connect(options: Options, stack: ExitStack) -> Hosts:
+    """Start the far side of both roles; ``stack`` ends them."""
+    hosts: dict[Role, RemoteHost] = {}
+    for role, target in options.targets.items():
+        command = local_command(options.settings, target)
+        logs = options.out / f"{role.removeprefix('kv_')}-{target.name}"
+        hosts[role] = RemoteHost(target.name, target.address, command, logs)
+        stack.callback(hosts[role].close)
+    return hosts
+
+
+def examine_hosts(options: Options, hosts: Hosts, report: Report) -> None:
+    """Raises NotReady."""
+    try:
+        for role, host in hosts.items():
+            report.hosts[role] = host.facts(options.arm)
+            host.preload(PRELOADED)
+    except HostLost as error:
+        raise NotReady(str(error)) from None
+    problems = [
+        f"{report.hosts[role]['host']} lacks {line}"
+        for role in _one_role_of_each(hosts, report)
+        for line in facts.missing(report.hosts[role])
+    ]
+    problems += [f"hosts differ: {line}" for line in facts.differences(report.hosts)]
+    if options.arm == "sim" and len(_one_role_of_each(hosts, report)) > 1:
+        problems.append("the arm sim shares memory between engines, so it needs one machine")
+    if problems:
+        raise NotReady("\n".join(problems))
+
+
+def _one_role_of_each(hosts: Hosts, report: Report) -> list[Role]:
+    """Of two roles on one machine only the first."""
+    by_boot = {report.hosts[role]["boot"]: role for role in reversed(list(hosts))}
+    return [role for role in hosts if role in by_boot.values()]
+
+
+def run_each(options: Options, hosts: Hosts, report: Report) -> None:
+    """What needs one host, on all of them at once."""
+    if not SUITES[options.suite].each_host:
+        return
+    arguments = _alone(options)
+    deadline_s = options.settings.deadline_s
+    roles = _one_role_of_each(hosts, report)
+    print(f"on each of {len(roles)} hosts: pytest {' '.join(arguments)}", flush=True)
+    pool = ThreadPoolExecutor(len(roles))
+    runs = {role: pool.submit(hosts[role].pytest, arguments, deadline_s) for role in roles}
+    pool.shutdown(wait=False)
+    for role, run in runs.items():
+        try:
+            done = run.result()
+        except HostLost as error:
+            raise NotReady(str(error)) from None
+        name = hosts[role].name
+        folder = options.out / f"{role.removeprefix('kv_')}-{name}"
+        (folder / "pytest.log").write_text(done.output)
+        (folder / "junit.xml").write_text(done.junit)
+        print(f"{name}: {done.output.strip().splitlines()[-1:]}", flush=True)
+        report.tests += _tests(done.junit, name, done.exit_code, done.output)
+
+
+def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
+    """Producer and consumer; the tests run here.
+
+    Raises:
+        KeyboardInterrupt: pytest was interrupted.
+    """
+    print("between the two hosts:", flush=True)
+    junit = options.out / "pair.xml"
+    local = all(host.address.startswith("127.") for host in hosts.values())
+    arguments = [f"--rootdir={_ROOT}", f"-c={_ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
+    arguments += [f"--arm={options.arm}", f"--junitxml={junit.absolute()}"]
+    arguments += [*SUITES[options.suite].both, *options.narrowed]
+    plugin = HostPair(hosts, on_this_machine=local)
+    code = pytest.main(arguments, plugins=[_Named(plugin)])
+    if code == pytest.ExitCode.INTERRUPTED:
+        raise KeyboardInterrupt
+    text = junit.read_text() if junit.exists() else ""
+    report.tests += _tests(text, "both", int(code), "")
+
+
+class _Named:
+    """Registers a plugin under its name, which ``pytest.main`` cannot."""
+
+    def __init__(self, plugin: HostPair) -> None:
+        self._plugin = plugin
+
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.pluginmanager.register(self._plugin, HostPair.NAME)
+
+
+def _tests(junit: str, where: str, exit_code: int, output: str) -> list[Test]:
+    """What a run has told; one that failed without telling a failure is a failure."""
+    tests = read_junit(junit, where)
+    if exit_code not in (0, 5) and not any(test.how == "failed" for test in tests):
+        why = f"pytest ended with exit code {exit_code}\n{output[-3000:]}"
+        tests.append(Test(where, "pytest", "failed", 0.0, why))
+    return tests

@@ -1,0 +1,25 @@
+"""Which tests run on each host alone, and which between the two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Suite(NamedTuple):
+    """Arguments of pytest.
+
+    Args:
+        each_host: of what needs one host.
+        both: of what runs a producer and a consumer.
+    """
+
+    each_host: Sequence[str]
+    both: Sequence[str]
+
+
+SUITES = {
+    "first": Suite(["hw_tests/test_conformance.py"], ["hw_tests/process", "-k", "a_read_fills"]),
+    "all": Suite(["hw_tests/test_conformance.py"], ["hw_tests/process"]),
+    "pair": Suite([], ["hw_tests/process"]),
+}
