@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import secrets
 import shlex
 import socket
 import sys
@@ -54,6 +55,8 @@ def parse(arguments: Sequence[str]) -> Options:
     given = parser.parse_args(arguments)
     if given.way == "hand" and not (given.answer_at or given.only_print):
         raise BadOptions("--way hand needs --answer-at ADDRESS: this machine, as both hosts see it")
+    if not given.run:
+        raise BadOptions("--run '' is no name; leave it out for one that nobody can guess")
     settings = Settings(
         given.way,
         given.directory,
@@ -63,6 +66,7 @@ def parse(arguments: Sequence[str]) -> Options:
         shlex.split(given.inside),
         shlex.split(given.ssh),
         given.answer_at or "THIS-MACHINE",
+        given.run,
     )
     targets = {role: _target(name, given) for name, role in ROLES.items()}
     if given.way == "local" and {t.name for t in targets.values()} != {"localhost"}:
@@ -105,6 +109,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--silence", type=float, default=30.0,
         help="seconds without a sign of this side after which all is ended there")  # fmt: skip
     add("--out", type=Path, help="a new folder (default: hw-results/TIME)")
+    add("--run", default=secrets.token_hex(8),
+        help="a name of this run, which all that it starts has in its environment")  # fmt: skip
     add("--print", dest="only_print", action="store_true", help="print the commands, run nothing")
     add("pytest", nargs="*", help=argparse.SUPPRESS)
     return parser

@@ -6,11 +6,10 @@ standard input and output are those of the far side: when the process is gone th
 
 from __future__ import annotations
 
-import secrets
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 Way = Literal["local", "ssh", "srun", "hand"]
@@ -34,7 +33,7 @@ class Settings:
         inside: a command that enters a container there, such as ``docker exec -i NAME``.
         ssh: the ssh command and its options.
         answer_at: with way ``hand``: the address of this machine as the hosts see it.
-        run: a name of this run.
+        run: a name of this run, and with way ``hand`` what lets the hosts in.
     """
 
     way: Way
@@ -45,7 +44,7 @@ class Settings:
     inside: Sequence[str] = ()
     ssh: Sequence[str] = ("ssh",)
     answer_at: str = ""
-    run: str = field(default_factory=lambda: secrets.token_hex(8))
+    run: str = ""
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,7 @@ class RemoteHost:
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closing = threading.Event()
-        with self._said.open("wb") as errors:
+        with self._said.open("ab") as errors:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -58,6 +58,11 @@ class RemoteHost:
             )
         for function in (self._read, self._beat):
             threading.Thread(target=function, daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Of the process that stands for the far side."""
+        return self._process.pid
 
     # ------------------------------------------------ what a `Launcher` can do
 

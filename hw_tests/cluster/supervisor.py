@@ -6,7 +6,8 @@ and whatever it has started and in whatever sessions, is killed when it ends its
 input closes, when nothing was heard for ``--silence`` seconds, when ``--deadline`` has passed, and
 on SIGTERM, SIGINT and SIGHUP. Exit code: the command's, or 1 if it was ended.
 
-If this process is killed itself, the kernel kills the command with it.
+If this process is killed itself, the kernel kills the command with it, but nobody is left who knows
+of what the command has started in other sessions.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_LONGEST_PLACE = 40
 _LOOK_S = 0.1
 _END_WITHIN_S = 30.0  # a process in the kernel's hands ends when the kernel lets go of it
 
@@ -43,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _end)
     # What loses its parent becomes a child of this process, so that nothing gets out of sight.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    with tempfile.TemporaryDirectory(prefix="faultlab-", ignore_cleanup_errors=True) as scratch:
+    with tempfile.TemporaryDirectory(
+        prefix="faultlab-", dir=_scratch_place(), ignore_cleanup_errors=True
+    ) as scratch:
         try:
             return _run(options.command, options.deadline, options.silence, scratch)
         except Ended as reason:
@@ -52,6 +56,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             _ignore_signals()
             _kill_all()
+
+
+def _scratch_place() -> str:
+    """Schedulers make long paths, and a socket's may have 107 characters."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= _LONGEST_PLACE else "/tmp"
 
 
 def _end(number: int, _frame: object) -> None:

@@ -1,0 +1,160 @@
+"""The command line of a run on two hosts, and the report about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from far_hosts import ROOT
+
+from hw_tests.cluster.__main__ import main
+from hw_tests.cluster.facts import differences, facts_of, missing
+from hw_tests.cluster.options import BadOptions, parse
+from hw_tests.cluster.reach import local_command
+from hw_tests.cluster.report import NOTES, Report, Test, read_junit, write
+
+JUNIT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest">
+<testcase classname="hw_tests.process.test_a" name="test_x[1]" time="1.5" />
+<testcase classname="hw_tests.process.test_a" name="test_y" time="0.1">
+ <skipped type="pytest.skip" message="Skipped: this arm has no posts">at line 3</skipped></testcase>
+<testcase classname="hw_tests.process.test_a" name="test_z" time="2.0">
+ <failure message="AssertionError: 1 == 2">the &lt;traceback&gt;</failure></testcase>
+<testcase classname="hw_tests.process.test_a" name="test_w" time="0.0">
+ <error message="failed on setup">lost</error></testcase>
+</testsuite></testsuites>"""
+PASSED = Test("both", "a", "passed", 1.0, "")
+FAILED = Test("both", "b", "failed", 1.0, "<b>why</b>")
+NOT_RUN = Test("both", "c", "not run", 0.0, "no posts")
+TWO = ["--producer", "node1=10.0.0.1", "--consumer", "node2=10.0.0.2"]
+
+
+def test_what_pytest_has_told_is_read() -> None:
+    """A skipped test is one that was not run, with its reason; an error is a failure."""
+    tests = read_junit(JUNIT, "node1")
+    assert [(test.name.rpartition("::")[2], test.how) for test in tests] == [
+        ("test_x[1]", "passed"),
+        ("test_y", "not run"),
+        ("test_z", "failed"),
+        ("test_w", "failed"),
+    ]
+    assert tests[1].reason == "this arm has no posts"
+    assert "1 == 2" in tests[2].reason
+    assert "<traceback>" in tests[2].reason
+    assert read_junit("", "node1") == []
+
+
+@pytest.mark.parametrize(
+    ("tests", "problems", "verdict"),
+    [
+        ([PASSED, NOT_RUN], [], "pass: 1 passed, 0 failed, 1 not run"),
+        ([PASSED, FAILED], [], "FAIL: 1 passed, 1 failed, 0 not run"),
+        ([NOT_RUN], [], "INCOMPLETE: nothing was tested (0 passed, 0 failed, 1 not run)"),
+        ([], [], "INCOMPLETE: nothing was tested (0 passed, 0 failed, 0 not run)"),
+        ([PASSED], ["lost"], "INCOMPLETE: lost (1 passed, 0 failed, 0 not run)"),
+    ],
+)
+def test_only_what_was_tested_passes(tests: list[Test], problems: list[str], verdict: str) -> None:
+    report = Report("rocm", {}, {}, tests, problems)
+    assert report.verdict == verdict
+    assert report.passed == verdict.startswith("pass")
+
+
+def test_a_report_has_the_hash_of_everything_and_says_what_is_unverified(tmp_path: Path) -> None:
+    """A file that is changed afterwards is noticed."""
+    (tmp_path / "node1").mkdir()
+    (tmp_path / "node1/host.log").write_text("log")
+    facts = facts_of("sim")
+    hosts: dict[str, Any] = {"kv_producer": facts, "kv_consumer": facts}
+    report = Report("rocm", {"command": []}, hosts, [PASSED, FAILED, NOT_RUN])
+    digest = write(report, tmp_path)
+    text = (tmp_path / "report.json").read_text()
+    assert digest == hashlib.sha256(text.encode()).hexdigest()
+    document = json.loads(text)
+    assert document["schema_version"] == 1
+    assert not document["passed"]
+    assert document["files"] == {"node1/host.log": hashlib.sha256(b"log").hexdigest()}
+    assert document["hosts"]["kv_producer"]["packages"]["msgspec"]
+    page = (tmp_path / "report.html").read_text()
+    assert "unverified on hardware" in document["note"]
+    for said in (NOTES["rocm"].split(":")[0], digest, "&lt;b&gt;why", "no posts", facts["python"]):
+        assert said in page
+    check = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
+    assert subprocess.run(check, cwd=tmp_path).returncode == 0
+    (tmp_path / "node1/host.log").write_text("other")
+    assert subprocess.run(check, cwd=tmp_path, capture_output=True).returncode == 1
+
+
+def test_hosts_that_differ_are_told_apart() -> None:
+    """By version and source, not by name; what the preflight lacks comes with its remedy."""
+    one = facts_of("sim")
+    assert differences({"a": one, "b": {**one, "host": "b", "boot": "other"}}) == []
+    other = {**one, "packages": {**one["packages"], "torch": "9"}, "rocm": "7.1"}
+    told = differences({"a": one, "b": other})
+    assert told == [
+        "rocm: None on a, 7.1 on b",
+        f"packages torch: {one['packages']['torch']} on a, 9 on b",
+    ]
+    finding = {"name": "mori", "ok": False, "found": "F", "needed": "N", "remedy": "R"}
+    assert missing({"preflight": [finding, {**finding, "ok": True}]}) == [
+        "mori: found F; needed N; fix: R"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--way", "local", *TWO], "--way ssh, srun or hand"),
+        (["--way", "hand", *TWO], "--answer-at"),
+        (["--way", "ssh", *TWO, "--env", "MORI"], "needed NAME=VALUE"),
+        (["--way", "ssh", "--producer", "no.such.host.invalid"], "no.such.host.invalid=ADDRESS"),
+        (["--run", ""], "leave it out"),
+        (["--out", str(ROOT)], "name a new folder"),
+    ],
+)
+def test_a_bad_command_line_is_refused_with_a_remedy(
+    given: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unknown(name: str) -> str:
+        raise OSError(f"{name} is not known")
+
+    monkeypatch.setattr("socket.gethostbyname", unknown)
+    with pytest.raises(BadOptions, match=said):
+        parse(given)
+    assert main(given) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_each_side_gets_its_own_environment(tmp_path: Path) -> None:
+    """And the words for a container stand before what runs in it."""
+    env = ["--env", "MORI_RDMA_DEVICES=mlx5", "--env", "producer:HIP_VISIBLE_DEVICES=3"]
+    inside = ["--inside", "docker exec -i lab", "--out", str(tmp_path / "new")]
+    options = parse(["--way", "srun", *TWO, *env, *inside, "--", "-k", "one or two"])
+    assert options.targets["kv_producer"].environment == {
+        "MORI_RDMA_DEVICES": "mlx5",
+        "HIP_VISIBLE_DEVICES": "3",
+    }
+    assert options.targets["kv_consumer"].environment == {"MORI_RDMA_DEVICES": "mlx5"}
+    assert options.narrowed == ["-k", "one or two"]
+    command = local_command(options.settings, options.targets["kv_consumer"])
+    assert command[0] == "srun"
+    assert "--nodelist=node2" in command
+    assert command[-6:-1] == ["exec", "-i", "lab", "sh", "-c"]
+    assert "MORI_RDMA_DEVICES=mlx5" in shlex.split(command[-1])
+
+
+@pytest.mark.parametrize("way", ["ssh", "srun", "hand"])
+def test_the_commands_can_be_printed(way: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is run, and nothing is written."""
+    assert main(["--way", way, *TWO, "--print", "--suite", "first"]) == 0
+    said = capsys.readouterr().out
+    for part in ("# kv_producer on node1", "# kv_consumer on node2", "-m hw_tests.cluster.agent"):
+        assert part in said
+    assert "hw_tests/test_conformance.py" in said
