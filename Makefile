@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 TEST_ENV := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench soak requirements
+.PHONY: help setup demo test lint format bench soak requirements bundle
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -53,3 +53,6 @@ bench: $(STAMP) ## the speed table on the fixed scenarios
 
 requirements: $(STAMP) ## bring the tests in docs/requirements.md up to date
 	@$(BIN)/python tests/tidy/requirement_rows.py
+
+bundle: $(STAMP) ## one tar for machines without a network, in dist/ (BUNDLE=--with-mori, --python 3.11)
+	@$(BIN)/python scripts/bundle.py $(BUNDLE)
