@@ -122,6 +122,9 @@ class Probe:
     def request_started(self, request_id: str) -> None:
         """The router took a request from its client."""
 
+    def params_lent(self, request_id: str, owner: str) -> None:
+        """A router in error gave a consumer the transfer parameters of another request."""
+
     def sample_ended(self, request_id: str, outcome: str, tokens: list[int]) -> None:
         """One of several samples of a request ended well, and others have not ended yet."""
 

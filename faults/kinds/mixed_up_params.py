@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any, ClassVar
 
 from faults.fault import Heal, LastingFault
@@ -31,7 +32,7 @@ class MixedUpParams(LastingFault, frozen=True, tag="mixed-up-params"):
 class _MixUp:
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._before: dict[str, Any] | None = None
+        self._before: HandOff | None = None
         self._is_over = False
 
     def judge(self, item: Any) -> Corrupt | None:
@@ -39,8 +40,10 @@ class _MixUp:
             return None
         before = self._before
         if before is None:
-            self._before = copy.deepcopy(item.params)
+            self._before = replace(item, params=copy.deepcopy(item.params))
             return None
         self._is_over = True
         self._scene.hit([item.request_id], item=type(item).__name__)
-        return Corrupt(lambda params: before)
+        for probe in self._scene.world.probes:
+            probe.params_lent(item.request_id, before.request_id)
+        return Corrupt(lambda params: before.params)

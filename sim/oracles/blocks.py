@@ -7,7 +7,7 @@ belongs to nobody.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,11 +40,13 @@ class NodeBlocks:
 
     ``pool_blocks`` are the block objects of vLLM's pool. Their reference counts tell who is
     alone, because the pool may take single blocks back (those that have left a sliding window)
-    without another word.
+    without another word. ``lenders`` are, by logical request, others whose blocks it was told of
+    as its own.
     """
 
-    def __init__(self, pool_blocks: Sequence[Any]) -> None:
+    def __init__(self, pool_blocks: Sequence[Any], lenders: Mapping[str, list[str]]) -> None:
         num_blocks = len(pool_blocks)
+        self._lenders = lenders
         self._pool_blocks = pool_blocks
         self.holders: Integers = np.zeros(num_blocks, dtype=np.int64)
         self.owner: Integers = np.full(num_blocks, _NOBODY, dtype=np.int64)
@@ -105,10 +107,10 @@ class NodeBlocks:
         return still
 
     def held_for(self, logical: str) -> Integers:
-        """The blocks that all legs of a logical request hold."""
-        return np.concatenate(
-            [_NO_BLOCKS, *(self.held_by(leg) for leg in self._legs.get(logical, ()))]
-        )
+        """The blocks that all legs of a logical request hold, and those of its lenders."""
+        names = (logical, *self._lenders.get(logical, ()))
+        legs = [leg for name in names for leg in self._legs.get(name, ())]
+        return np.concatenate([_NO_BLOCKS, *(self.held_by(leg) for leg in legs)])
 
     def flags(self, ids: Integers) -> Flags:
         """By block, whether it is one of ``ids``."""
@@ -164,6 +166,7 @@ class BlockHistory(Probe):
         self._clock = clock
         self._locate = locate
         self._nodes: dict[str, NodeBlocks] = {}
+        self._lenders: dict[str, list[str]] = {}
         self.landed: LandedBlocks | None = None
         """The landing that is under way, if its destination is a cache in use."""
 
@@ -173,10 +176,13 @@ class BlockHistory(Probe):
 
     def engine_started(self, engine: Any) -> None:
         pool = engine.loop.scheduler.kv_cache_manager.block_pool
-        self._nodes[engine.name] = NodeBlocks(pool.blocks)
+        self._nodes[engine.name] = NodeBlocks(pool.blocks, self._lenders)
 
     def blocks_held(self, node: str, request_id: str, group: int, block_ids: list[int]) -> None:
         self._nodes[node].hold(request_id, block_ids, self._clock.now_ns)
+
+    def params_lent(self, request_id: str, owner: str) -> None:
+        self._lenders.setdefault(request_id, []).append(owner)
 
     def blocks_freed(self, node: str, request_id: str) -> None:
         self._nodes[node].free(request_id, self._clock.now_ns)

@@ -1,11 +1,13 @@
 """Use after free: RDMA touches only blocks that are held for the request it is about.
 
 A stale read, of a source block that the request's own leg does not hold when the bytes land, is
-a violation once a forward pass uses what it brought; if it is discarded it only counts. A write
-is one at once: into a block whose owner let go of it after the operation was posted, into one that
-was taken from the request whose blocks the bytes come from, or into a shared block that somebody
-has already read, if it changes it. A write that lands the
-bytes that were there already changes nothing, so it makes nothing stale.
+a violation once a forward pass uses what it brought; if it is discarded it only counts. A request
+that a router in error sent with another one's parameters reads that one's blocks: whether they may
+serve it is for the oracle of wrong bytes to say, as a prompt of the same tokens may use them. A
+write is a violation at once: into a block whose owner let go of it after the operation was posted,
+into one that was taken from the request whose blocks the bytes come from, or into a shared block
+that somebody has already read, if it changes it. A write that lands the bytes that were there
+already changes nothing, so it makes nothing stale.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import pytest
 from faults.running import run
 from faults.schedule import parse
 from sim.scenario import Scenario, UniformWorkload, with_settings
+from sim.scenario.workloads import InlineRequest, InlineWorkload
 
 APART = UniformWorkload(
     requests=4, prompt_tokens=(40, 40), output_tokens=(2, 2), interval_ms=100, repeats=0.0
@@ -60,3 +61,31 @@ def test_a_request_that_loses_its_read_with_the_queue_pair_is_not_innocent() -> 
     outcome = run(msgspec.structs.replace(scenario, faults=faults)).result.outcome
     assert outcome.requests["error"] > 0
     assert [v for v in outcome.violations if v.oracle == "blast-radius"] == []
+
+
+def test_another_requests_parameters_serve_a_request_of_the_same_prompt() -> None:
+    """Nobody can tell and nobody needs to: without a prefix cache its blocks are others, but the
+    bytes are the same."""
+    twins = InlineWorkload(
+        tuple(InlineRequest(name, ((1, 150),), max_tokens=3) for name in ("one", "other"))
+    )
+    settings = {"connector": "hybrid", "topology.consumers": "2", "enable_prefix_caching": "false"}
+    scenario = with_settings(Scenario(model="llama", workload=twins, quiet_phase_s=70.0), settings)
+    faults = (msgspec.to_builtins(parse("mixed-up-params")),)
+    result = run(msgspec.structs.replace(scenario, faults=faults)).result
+    (hit,) = [r.fields["requests"] for r in result.log.records if r.kind == "fault-hit"]
+    assert list(hit) == ["other"]
+    assert result.outcome.requests["length"] == 2
+    assert result.outcome.violations == []
+
+
+@pytest.mark.requirement("R16", "S6")
+@pytest.mark.parametrize("perturb", ["false", "true"])
+def test_an_engine_that_stood_still_in_a_synchronous_load_lives_on(perturb: str) -> None:
+    """Longer than its loads may take, and whoever of its threads comes first afterwards."""
+    settings = {"connector": "hybrid", "extra_config": "{load_mode: sync}", "perturb": perturb}
+    scenario = with_settings(Scenario(model="llama", workload=APART, quiet_phase_s=5.0), settings)
+    faults = (msgspec.to_builtins(parse("pause:node=d0,phase=read_done,for_s=100")),)
+    result = run(msgspec.structs.replace(scenario, faults=faults)).result
+    assert [r.kind for r in result.log.records if r.kind == "engine-died"] == []
+    assert result.outcome.violations == []
