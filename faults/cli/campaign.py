@@ -19,7 +19,7 @@ from faults.campaign.junit import write_junit
 from faults.campaign.result import SeedResult
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
 from faults.cli.campaign_summary import Junit, Known, excused_groups, exit_code, render
-from faults.cli.options import setting_pairs
+from faults.cli.options import fabric_setting, setting_pairs
 from faults.cli.outcome import JsonFlag, Outcome
 
 Seeds = Annotated[str, typer.Option(metavar="N|A:B", help="The first N seeds, or A up to B.")]
@@ -27,6 +27,10 @@ Model = Annotated[
     list[str] | None, typer.Option(help="Draw the model from these (see faultlab models).")
 ]
 Connector = Annotated[str, typer.Option(help="A known connector, or package.module:Class.")]
+Fabric = Annotated[
+    str | None,
+    typer.Option(metavar="NAME|FILE.toml", help="How fast the RDMA network is, in all seeds."),
+]
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a key of every seed's scenario."),
@@ -49,6 +53,7 @@ def command(
     seeds: Seeds,
     model: Model = None,
     connector: Connector = "moriio",
+    fabric: Fabric = None,
     setting: Settings = None,
     jobs: Jobs = None,
     budget: Budget = None,
@@ -71,6 +76,7 @@ def command(
       faultlab campaign --seeds 1000:2000 --budget 10m --out night --known known.yaml
       faultlab campaign --seeds 100 --connector reference --model llama --jobs 4
       faultlab campaign --seeds 500 --shard 2/4 --junit shard-2.xml
+      faultlab campaign --seeds 100 --fabric fabric.toml
 
     Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage; 3: the
     wrong connector was not noticed, the testbed failed, or a worker died or hung.
@@ -82,7 +88,7 @@ def command(
             chosen,
             connector=connector,
             models=model or (),
-            settings=setting_pairs(setting or ()),
+            settings={**fabric_setting(fabric), **setting_pairs(setting or ())},
             jobs=jobs,
             shard=part,
             budget_s=None if budget is None else parse_duration(budget),

@@ -118,6 +118,19 @@ def setting_pairs(settings: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
+def fabric_setting(fabric: str | None) -> dict[str, str]:
+    """``--fabric`` as a setting: a name, or the numbers of a file, so that no run needs the file.
+
+    Raises:
+        UsageError: there is no such fabric, or its file is wrong.
+    """
+    if fabric is None:
+        return {}
+    profile = find_fabric(fabric)
+    of_file = Path(fabric).suffix == ".toml"
+    return {"fabric": json.dumps(msgspec.to_builtins(profile) if of_file else fabric)}
+
+
 def _with_workload(scenario: Scenario, trace: Path | None, requests: int | None) -> Scenario:
     workload = scenario.workload
     if trace is not None:

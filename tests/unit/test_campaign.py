@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import subprocess
 import sys
 from functools import partial
@@ -25,12 +26,14 @@ from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.campaign.worker import Job
 from faults.cli import dispatch
 from faults.cli.campaign_summary import excused_groups, exit_code
+from faults.cli.options import fabric_setting
 from faults.cli.outcome import ExitCode
 from faults.fault import parameters
 from faults.kinds import KINDS
 from faults.mutants.catalog import MUTANTS
 from faults.schedule import decode
 from sim.errors import UsageError
+from sim.fabric import named_fabric
 from sim.kernel import Seed
 from sim.oracles import Violation
 
@@ -63,6 +66,30 @@ def test_bytes_change_unnoticed_only_where_somebody_looks_at_them() -> None:
     options = msgspec.structs.replace(OPTIONS, settings=settings)
     drawn = {f["kind"] for seed in range(100) for f in scenario_of(seed, options).faults}
     assert {"corrupt-bytes", "early-completion"} <= drawn
+
+
+def test_a_campaign_has_the_fabric_that_was_asked_for(tmp_path: Path) -> None:
+    """By name, and by file; the seeds have the file's numbers, so that they need no file. ``--set``
+    goes before, as it does in a run."""
+    thor2 = named_fabric("mi300x-thor2")
+    own = msgspec.structs.replace(thor2, name="own", item_ns=77)
+    file = tmp_path / "fabric.toml"
+    numbers = msgspec.to_builtins(own)
+    lines = [f"{key} = {json.dumps(number)}" for key, number in numbers.items() if key != "timers"]
+    file.write_text("\n".join(lines))
+    for asked, profile in (("mi300x-thor2", thor2), (str(file), own)):
+        options = msgspec.structs.replace(OPTIONS, settings=fabric_setting(asked))
+        assert scenario_of(3, options).fabric_profile == profile
+    named = msgspec.structs.replace(OPTIONS, settings=fabric_setting("mi300x-thor2"))
+    assert scenario_of(3, named).workload == scenario_of(3, OPTIONS).workload
+    assert fabric_setting(None) == {}
+
+
+def test_a_campaign_refuses_a_fabric_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before a worker starts."""
+    code = dispatch.run(["campaign", "--seeds", "1", "--fabric", "mi300x-thor3"])
+    assert code == ExitCode.BAD_USAGE
+    assert "no fabric 'mi300x-thor3'" in capsys.readouterr().err
 
 
 HYBRID = SwarmOptions(connector="hybrid")
