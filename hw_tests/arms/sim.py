@@ -19,6 +19,7 @@ from sim.fabric import (
     CopyItem,
     CopyPostItem,
     Fabric,
+    FabricProfile,
     LandPart,
     Operation,
     PostItem,
@@ -56,9 +57,9 @@ class SimArm:
         }
     )
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, profile: FabricProfile = CX7) -> None:
         self.kernel = kernel
-        self.fabric = Fabric(kernel)
+        self.fabric = Fabric(kernel, profile)
         self.mori = make(kernel, self.fabric)
         self.transfer_status = make_cpp(self.mori).TransferStatus
         self._machines = 0
@@ -298,10 +299,16 @@ class SimArm:
         pair.remote_desc = pair.target.register_torch_tensor(pair.remote)
 
 
-def run_on_sim(check: Callable[[Any], None], *, seed: int = 1, perturb: bool = False) -> None:
+def run_on_sim(
+    check: Callable[[Any], None],
+    *,
+    seed: int = 1,
+    perturb: bool = False,
+    profile: FabricProfile = CX7,
+) -> None:
     """Run ``check`` as a thread of a simulated process; its exception is the caller's."""
     with Kernel(Seed(seed), perturb=perturb).running() as kernel:
-        arm = SimArm(kernel)
+        arm = SimArm(kernel, profile)
         done = kernel.event()
 
         def run() -> None:
