@@ -5,7 +5,9 @@ On ``--arm rocm`` a machine that lacks something fails: only the preflight runs,
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -13,9 +15,8 @@ from hw_tests.arms import ARMS, Arm, preflight
 from hw_tests.preflight import CHECKS, Finding
 from hw_tests.process.host_pair import HostPair
 
-# They read through the simulator, which a machine with GPUs need not have.
-collect_ignore = [] if find_spec("simpy") else ["test_transfer_geometry.py"]
-
+_RULED_OUT = "cannot run, and --require-hardware is set"
+_READS_THROUGH_THE_SIMULATOR = "test_transfer_geometry.py"
 _UNVERIFIED = "arm rocm: unverified on hardware, so a failure may be the test's own"
 _PREFLIGHT = "test_hardware_preflight.py"
 
@@ -97,5 +98,45 @@ def arm(request: pytest.FixtureRequest) -> Arm:
 def cannot(config: pytest.Config, reason: str) -> None:
     """Skip the test that runs, or fail it if skips were ruled out."""
     if config.getoption("--require-hardware"):
-        pytest.fail(f"cannot run, and --require-hardware is set: {reason}", pytrace=False)
+        pytest.fail(f"{_RULED_OUT}: {reason}", pytrace=False)
     pytest.skip(reason)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A machine with GPUs need not have the simulator."""
+    is_optional = collection_path.name == _READS_THROUGH_THE_SIMULATOR
+    if is_optional and not find_spec("simpy") and not config.getoption("--require-hardware"):
+        return True
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _rule_out_a_skip(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _rule_out_a_skip(collector.config, report)
+    return report
+
+
+def _rule_out_a_skip(
+    config: pytest.Config, report: pytest.TestReport | pytest.CollectReport
+) -> None:
+    """By whatever way: pytest's own, a mark, or a module that cannot be imported."""
+    if report.outcome != "skipped" or hasattr(report, "wasxfail"):  # which has run, and failed
+        return
+    if not config.getoption("--require-hardware"):
+        return
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    reason = reason.removeprefix("Skipped: ")
+    report.outcome = "failed"
+    report.longrepr = f"{_RULED_OUT}: {reason}"

@@ -31,11 +31,10 @@ def report_of(tmp_path: Path) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.parametrize("way", ["ssh", "srun"])
-def test_a_run_passes_and_leaves_a_report_and_no_process(way: str, tmp_path: Path) -> None:
+def test_a_run_passes_and_leaves_a_report_and_no_process(tmp_path: Path) -> None:
     """Cases on the host, reads between the two, a kill on either, and garbage from here."""
     chosen = "a_read_fills or killed_before or garbage or engine_descriptor"
-    with start(tmp_path, f"--way={way}", "--", "-k", chosen) as run:
+    with start(tmp_path, "--way=srun", "--", "-k", chosen) as run:
         assert run.stdout is not None
         said = run.stdout.read()
     assert run.returncode == 0, said

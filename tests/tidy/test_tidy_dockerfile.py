@@ -1,0 +1,74 @@
+"""The Dockerfile, as far as it can be checked without docker."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from fnmatch import fnmatch
+
+import pytest
+from source_tree import ROOT
+
+from faults.environment import VLLM
+
+_TEXT = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+STEPS = [
+    (line.split(maxsplit=1)[0], line.split(maxsplit=1)[1])
+    for line in _TEXT.splitlines()
+    if line.strip() and not line.startswith("#")
+]
+COPIED = [name for step, rest in STEPS if step == "COPY" for name in rest.split()[:-1]]
+KEPT = ("torch", "vllm", "amd-mori", "mori", "triton", "numpy")
+
+
+def pip_installs() -> list[list[str]]:
+    commands = [rest for step, rest in STEPS if step == "RUN"]
+    parts = [shlex.split(part) for command in commands for part in command.split("&&")]
+    return [part[part.index("install") + 1 :] for part in parts if "install" in part]
+
+
+def test_everything_that_is_copied_exists_and_gets_to_the_builder() -> None:
+    """Of this tree, and not left out by .dockerignore."""
+    assert COPIED
+    assert [name for name in COPIED if not (ROOT / name).exists()] == []
+    kept = [line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"]
+    assert [name for name in COPIED if name not in kept] == []
+
+
+def test_every_package_of_the_project_is_copied() -> None:
+    """And what its build reads; a package that is added has to be added there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["packages"]["find"]["include"]
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    wanted = {name for name in packages if any(fnmatch(name, each) for each in patterns)}
+    assert wanted | set(project["project"]["license-files"]) <= set(COPIED)
+
+
+def test_the_images_torch_vllm_and_mori_stay() -> None:
+    """Nothing installs them, and every installation is held to what the image has."""
+    for arguments in pip_installs():
+        names = {re.split(r"[^\w-]", each)[0].lower() for each in arguments}
+        assert names.isdisjoint(KEPT), arguments
+        assert "--upgrade" not in arguments
+        assert "-U" not in arguments
+        assert arguments[arguments.index("--constraint") + 1] == "installed.txt"
+    assert len(pip_installs()) == 1
+    assert "pip list --format=freeze > installed.txt" in _TEXT
+
+
+def test_the_image_is_that_of_the_vllm_that_is_supported() -> None:
+    """Name and tag can be given, and what stands there is what the preflight asks for."""
+    arguments = dict(rest.split("=") for step, rest in STEPS if step == "ARG")
+    assert arguments == {"IMAGE": "vllm/vllm-openai-rocm", "TAG": f"v{VLLM}"}
+    assert ("FROM", "${IMAGE}:${TAG}") in STEPS
+
+
+@pytest.mark.parametrize("module", ["connector.hybrid", "hw_tests.cluster.supervisor"])
+def test_what_vllm_and_the_launcher_import_is_where_they_look(module: str) -> None:
+    """PYTHONPATH is the folder into which the packages are copied."""
+    folder = dict(rest.split("=") for step, rest in STEPS if step == "ENV")["PYTHONPATH"]
+    assert ("WORKDIR", folder) in STEPS
+    package = module.partition(".")[0]
+    assert ("COPY", f"{package} {package}") in STEPS
+    assert (ROOT / f"{module.replace('.', '/')}.py").exists()
