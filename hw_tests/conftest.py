@@ -16,7 +16,7 @@ from hw_tests.preflight import CHECKS, Finding
 from hw_tests.process.host_pair import HostPair
 
 _RULED_OUT = "cannot run, and --require-hardware is set"
-_READS_THROUGH_THE_SIMULATOR = "test_transfer_geometry.py"
+_NEEDS_THE_SIMULATOR = ("test_transfer_geometry.py", "test_calibration.py")
 _UNVERIFIED = "arm rocm: unverified on hardware, so a failure may be the test's own"
 _PREFLIGHT = "test_hardware_preflight.py"
 
@@ -104,7 +104,7 @@ def cannot(config: pytest.Config, reason: str) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """A machine with GPUs need not have the simulator."""
-    is_optional = collection_path.name == _READS_THROUGH_THE_SIMULATOR
+    is_optional = collection_path.name in _NEEDS_THE_SIMULATOR
     if is_optional and not find_spec("simpy") and not config.getoption("--require-hardware"):
         return True
     return None

@@ -41,9 +41,16 @@ class RealArm:
         self, size: int = 1 << 20, *, target: dict[str, int] | None = None, **config: int
     ) -> Pair:
         initiator = {"enable_notification": 0, **config}
-        return self._pair(size, ("RDMA",), [initiator, {**initiator, **(target or {})}])
+        configs = [initiator, {**initiator, **(target or {})}]
+        return self._pair(lambda number: self._buffer(size), ("RDMA",), configs)
 
-    def _pair(self, size: int, backends: tuple[str, ...], configs: list[dict[str, int]]) -> Pair:
+    def _pair(
+        self,
+        make_buffer: Callable[[int], Any],
+        backends: tuple[str, ...],
+        configs: list[dict[str, int]],
+    ) -> Pair:
+        """``make_buffer`` is called with 0 for the initiator and 1 for the target."""
         engines, tensors, descs = [], [], []
         self._num_pairs += 1
         for number, values in enumerate(configs):
@@ -52,14 +59,14 @@ class RealArm:
             for backend in backends:
                 self._create_backend(engine, backend, values)
             engines.append(engine)
-            tensors.append(self._buffer(size, number))
+            tensors.append(make_buffer(number))
             descs.append(engine.register_torch_tensor(tensors[-1]))
         for engine, other in (engines, engines[::-1]):
             engine.register_remote_engine(other.get_engine_desc())
         return Pair(*engines, *tensors, *descs)
 
-    def _buffer(self, size: int, number: int) -> Any:
-        """Zeroed bytes for the initiator (0) or the target (1)."""
+    def _buffer(self, size: int) -> Any:
+        """Zeroed bytes of the host."""
         return torch.zeros(size, dtype=torch.uint8)
 
     def _prepare_backend(self, engine: Any) -> None:

@@ -96,15 +96,17 @@ class SimArm:
         *,
         backends: tuple[str, ...] = ("XGMI",),
         rdma: dict[str, int] | None = None,
+        target: dict[str, int] | None = None,
     ) -> Pair:
         engines, tensors, descs = [], [], []
+        common = {"enable_notification": 0, **(rdma or {})}
         node = self._new_node()
-        for role in ("initiator", "target"):
+        for role, values in (("initiator", common), ("target", {**common, **(target or {})})):
             key = f"{role}-{node.name}"
             self._keys[key] = Process(node, role)
             engine = self._in_process(self._keys[key], self._make_engine, key, 0)
             for backend in backends:
-                config = self._config({"enable_notification": 0, **(rdma or {})})
+                config = self._config(values)
                 engine.create_backend(
                     getattr(self.mori.BackendType, backend),
                     config if backend == "RDMA" else self.mori.XgmiBackendConfig(),

@@ -19,6 +19,7 @@ from hw_tests.conformance import (
     environment,
     failures,
     notifications,
+    promises,
     transfers,
     transport,
     xgmi,
@@ -34,4 +35,5 @@ CASES: list[Case] = [
     *xgmi.case.all,
     *environment.case.all,
     *transport.case.all,
+    *promises.case.all,
 ]

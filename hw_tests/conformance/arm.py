@@ -126,6 +126,7 @@ class Arm(Protocol):
         *,
         backends: tuple[str, ...] = ("XGMI",),
         rdma: dict[str, int] | None = None,
+        target: dict[str, int] | None = None,
     ) -> Pair:
         """Like ``pair``, with processes of one machine and buffers of two GPUs.
 
@@ -154,30 +155,70 @@ class Arm(Protocol):
         """The target accepts connections and never answers."""
 
 
+class OnGpus:
+    """An arm whose pairs have their memory on two GPUs, reached over ``backend``."""
+
+    def __init__(self, arm: Any, backend: str) -> None:
+        self._arm = arm
+        self._backend = backend
+
+    def pair(
+        self, size: int = 1 << 20, *, target: dict[str, int] | None = None, **config: int
+    ) -> Pair:
+        """As of the arm."""
+        pair: Pair = self._arm.gpu_pair(size, backends=(self._backend,), rdma=config, target=target)
+        return pair
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._arm, name)
+
+
+BACKEND_OF = {"gpu-rdma": "RDMA", "xgmi": "XGMI"}
+"""Features of an arm that are places for the memory of a case, besides that of the host."""
+
+
 class Case(NamedTuple):
-    """One fact about the library as a function that asserts it."""
+    """One fact about the library as a function that asserts it, and where its memory is."""
 
     section: str
-    check: Callable[[Arm], None]
+    body: Callable[[Arm], None]
     needs: frozenset[str]
+    place: str | None = None  # a key of BACKEND_OF
 
     @property
     def name(self) -> str:
         """For test reports."""
-        return self.section + "-" + self.check.__name__
+        suffix = f"-{self.place}" if self.place else ""
+        return f"{self.section}-{self.body.__name__}{suffix}"
+
+    def check(self, arm: Any) -> None:
+        """Assert it of ``arm``."""
+        self.body(OnGpus(arm, BACKEND_OF[self.place]) if self.place else arm)
 
 
 class Cases:
-    """A list of cases; its instances decorate the functions that become cases."""
+    """A list of cases; its instances decorate the functions that become cases.
 
-    def __init__(self) -> None:
+    Args:
+        over: where else than in the host's memory they run, unless one of them says otherwise.
+    """
+
+    def __init__(self, *over: str) -> None:
         self.all: list[Case] = []
+        self._over = over
 
-    def __call__(self, section: str, *needs: str) -> Callable[[Callable[[Arm], None]], Any]:
-        """``section`` of docs on the library's behaviour; ``needs`` names features of the arm."""
+    def __call__(
+        self, section: str, *needs: str, over: tuple[str, ...] | None = None
+    ) -> Callable[[Callable[[Arm], None]], Any]:
+        """``section`` of docs on the library's behaviour; ``needs`` names features of the arm.
+
+        ``over`` names places of the memory for which the same has to be true.
+        """
 
         def register(check: Callable[[Arm], None]) -> Callable[[Arm], None]:
             self.all.append(Case(section, check, frozenset(needs)))
+            for place in self._over if over is None else over:
+                self.all.append(Case(section, check, frozenset({*needs, place}), place))
             return check
 
         return register

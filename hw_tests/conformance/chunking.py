@@ -8,7 +8,7 @@ import torch
 
 from hw_tests.conformance.arm import Arm, Cases
 
-case = Cases()
+case = Cases("gpu-rdma")
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -103,7 +103,7 @@ def workers_post_slices_of_a_batch(arm: Arm) -> None:
         assert torch.equal(pair.remote[: 256 * KIB].cpu(), pair.local[: 256 * KIB].cpu())
 
 
-@case("2.6", "counts")
+@case("2.6", "counts", over=())
 def workers_leave_single_transfers_and_chunks_of_host_memory_alone(arm: Arm) -> None:
     """Those are posted by the caller, and merged over the whole batch."""
     pair = arm.pair(qp_per_transfer=4, num_worker_threads=4, enable_transfer_chunking=1)
@@ -115,7 +115,7 @@ def workers_leave_single_transfers_and_chunks_of_host_memory_alone(arm: Arm) -> 
     assert arm.posted(pair.initiator)[0] == 1 + 4
 
 
-@case("2.6", "counts", "gpu-rdma")
+@case("2.6", "counts", "gpu-rdma", over=())
 def workers_do_not_merge_chunks_of_gpu_memory(arm: Arm) -> None:
     """Each item is cut by itself, in the order given."""
     rdma = {"qp_per_transfer": 4, "num_worker_threads": 4, "enable_transfer_chunking": 1}

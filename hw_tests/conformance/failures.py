@@ -9,7 +9,7 @@ import torch
 
 from hw_tests.conformance.arm import Arm, Cases
 
-case = Cases()
+case = Cases("gpu-rdma")
 
 FLUSHED = "Work Request Flushed Error"
 # Status, start of the message, whether sessions stay alive.
@@ -339,7 +339,7 @@ def waiting_for_room_lets_other_threads_run(arm: Arm) -> None:
     join()
 
 
-@case("1.6")
+@case("1.6", over=("gpu-rdma", "xgmi"))
 def statuses_and_sessions_of_torch_memory_survive_their_descriptors(arm: Arm) -> None:
     """A session does not need the descriptors it was made from any more."""
     pair = arm.pair()

@@ -7,7 +7,7 @@ from typing import Any
 
 from hw_tests.conformance.arm import Arm, Cases, Pair
 
-case = Cases()
+case = Cases("gpu-rdma")
 
 
 def _finished(status: Any) -> Any:

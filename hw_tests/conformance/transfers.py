@@ -9,7 +9,7 @@ import torch
 
 from hw_tests.conformance.arm import Arm, Cases, Pair
 
-case = Cases()
+case = Cases("gpu-rdma")
 
 
 def _strided(count: int, size: int = 64, stride: int = 128) -> tuple[list[int], list[int]]:
@@ -41,7 +41,7 @@ def posting_is_synchronous_and_completion_is_not(arm: Arm) -> None:
     assert big.Message() == "success"
 
 
-@case("1.6")
+@case("1.6", over=("gpu-rdma", "xgmi"))
 def reads_and_writes_move_the_bytes_they_name(arm: Arm) -> None:
     """In both directions, at the offsets given, and nothing else."""
     pair = arm.pair(size=4096)
@@ -57,7 +57,7 @@ def reads_and_writes_move_the_bytes_they_name(arm: Arm) -> None:
     assert int(pair.local[40]) == 40
 
 
-@case("1.6")
+@case("1.6", over=("gpu-rdma", "xgmi"))
 def many_unequal_segments(arm: Arm) -> None:
     """Unsorted offsets and differing sizes end where they belong."""
     pair = arm.pair(size=1 << 16)
@@ -74,7 +74,7 @@ def many_unequal_segments(arm: Arm) -> None:
         )
 
 
-@case("1.6")
+@case("1.6", over=("gpu-rdma", "xgmi"))
 def transfer_ids_count_from_zero(arm: Arm) -> None:
     """Per engine, whether asked of the engine or of a session."""
     pair = arm.pair()
@@ -84,7 +84,7 @@ def transfer_ids_count_from_zero(arm: Arm) -> None:
     assert pair.target.allocate_transfer_uid() == 0
 
 
-@case("1.6")
+@case("1.6", over=("gpu-rdma", "xgmi"))
 def bad_numbers_are_type_errors(arm: Arm) -> None:
     """Negative offsets and sizes never reach the NIC; a size of 0 is fine."""
     pair = arm.pair()
@@ -153,7 +153,7 @@ def queue_pairs_belong_to_engines_not_to_sessions(arm: Arm) -> None:
     assert (arm.queue_pairs(pair.initiator), arm.queue_pairs(pair.target)) == (2, 2)
 
 
-@case("2.4")
+@case("2.4", over=("gpu-rdma", "xgmi"))
 def no_route_is_no_session(arm: Arm) -> None:
     """Unregistered peer, empty descriptor, no backend: None, and ERR_BAD_STATE without session."""
     pair = arm.pair()
@@ -191,14 +191,14 @@ def a_new_backend_knows_nobody(arm: Arm) -> None:
     assert pair.initiator.create_session(local_desc, pair.remote_desc) is not None
 
 
-@case("1.6")
+@case("1.6", over=())
 def unimplemented_backend(arm: Arm) -> None:
     """TCP without a configuration is not implemented."""
     with pytest.raises(NotImplementedError):
         arm.engine("e").create_backend(arm.mori.BackendType.TCP)
 
 
-@case("1.6")
+@case("1.6", over=())
 def ports_are_real_after_the_backend_exists(arm: Arm) -> None:
     """Port 0 becomes an ephemeral one."""
     engine = arm.engine("e")
@@ -207,7 +207,7 @@ def ports_are_real_after_the_backend_exists(arm: Arm) -> None:
     assert engine.get_engine_desc().port > 0
 
 
-@case("1.6")
+@case("1.6", over=())
 def tensors_must_be_contiguous(arm: Arm) -> None:
     """A strided view is refused."""
     engine = arm.engine("e")
@@ -215,7 +215,7 @@ def tensors_must_be_contiguous(arm: Arm) -> None:
         engine.register_torch_tensor(torch.zeros(4, 4)[:, :2])
 
 
-@case("1.6")
+@case("1.6", over=("gpu-rdma", "xgmi"))
 def transfers_without_sessions(arm: Arm) -> None:
     """One status per outer item; a rejected item ends the call and leaves the rest INIT."""
     pair = arm.pair(size=4096)

@@ -52,7 +52,7 @@ def test_every_observed_fact_has_a_case_and_a_row_in_the_docs() -> None:
     table = {fact: set(re.findall(r"`(\w+)`", cases)) for fact, cases in rows}
     by_section: dict[str, set[str]] = {}
     for case in CASES:
-        by_section.setdefault(case.section, set()).add(case.check.__name__)
+        by_section.setdefault(case.section, set()).add(case.body.__name__)
     assert table == by_section
 
 

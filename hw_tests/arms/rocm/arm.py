@@ -14,7 +14,8 @@ from hw_tests.conformance.arm import Pair
 
 
 class RocmArm(RealArm):
-    """Engines of one process; the initiator's memory is the first GPU's, the target's the second's.
+    """Engines of one process, with memory of the host or, the initiator's, of the first GPU and,
+    the target's, of the second.
 
     Nothing is injected, because NIC and driver are real; a "crash" is the end of the target's
     backend.
@@ -26,13 +27,16 @@ class RocmArm(RealArm):
         *,
         backends: tuple[str, ...] = ("XGMI",),
         rdma: dict[str, int] | None = None,
+        target: dict[str, int] | None = None,
     ) -> Pair:
-        return self._pair(size, backends, [{"enable_notification": 0, **(rdma or {})}] * 2)
+        initiator = {"enable_notification": 0, **(rdma or {})}
+        configs = [initiator, {**initiator, **(target or {})}]
+        return self._pair(lambda number: self._gpu_buffer(size, number), backends, configs)
 
     def gpu_buffer(self, size: int) -> Any:
-        return self._buffer(size, 0)
+        return self._gpu_buffer(size, 0)
 
-    def _buffer(self, size: int, number: int) -> Any:
+    def _gpu_buffer(self, size: int, number: int) -> Any:
         buffer = torch.zeros(size, dtype=torch.uint8, device=f"cuda:{number}")
         torch.cuda.synchronize(number)  # a NIC does not wait for the kernel that zeroes
         return buffer
