@@ -17,6 +17,7 @@ from hw_tests.preflight import Finding, Host, examine
 from hw_tests.preflight.peers import serve
 from sim.errors import UsageError
 
+_UNVERIFIED = "unverified on hardware: these checks have not seen a node with GPUs yet"
 _NO_PEER = "no --peer was given: other machines were not looked at"
 
 
@@ -28,7 +29,7 @@ def preflight(peers: Sequence[str]) -> Outcome:
         document={
             "hardware": {"ready": ready, "missing": [f.name for f in findings if not f.ok]},
             "checks": [asdict(finding) for finding in findings],
-            "notes": [] if peers else [_NO_PEER],
+            "notes": [_UNVERIFIED] if peers else [_UNVERIFIED, _NO_PEER],
         },
         render=partial(_render, findings, bool(peers)),
         exit_code=ExitCode.OK if ready else ExitCode.BAD_USAGE,
@@ -61,5 +62,6 @@ def _render(findings: Sequence[Finding], asked_peers: bool, console: Console) ->
     names = ", ".join(finding.name for finding in missing)
     verdict = f"not ready, {len(missing)} missing: {names}" if missing else "ready"
     print_plain(console, f"\nhardware tests: {verdict}")
+    print_plain(console, _UNVERIFIED)
     if not asked_peers:
         print_plain(console, _NO_PEER)

@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from hw_tests.arms import ARMS
 from hw_tests.cluster.reach import Settings, Target, Way
 from hw_tests.cluster.suites import SUITES
 from hw_tests.process.arms import PROCESS_ARMS
@@ -95,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         default="local",
         help="how hosts are reached (default: %(default)s); hand: you type a command there",
     )
-    add("--arm", choices=sorted(PROCESS_ARMS.keys() & ARMS.keys()), default="rocm")
+    add("--arm", choices=sorted(PROCESS_ARMS), default="rocm")
     add("--suite", choices=sorted(SUITES), default="all")
     add("--env", action="append", default=[], metavar="[ROLE:]NAME=VALUE",
         help="set there; for one side only after producer: or consumer:")  # fmt: skip

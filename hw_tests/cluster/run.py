@@ -104,7 +104,7 @@ def run_each(options: Options, hosts: Hosts, report: Report) -> None:
         folder = options.out / f"{role.removeprefix('kv_')}-{name}"
         (folder / "pytest.log").write_text(done.output)
         (folder / "junit.xml").write_text(done.junit)
-        print(f"{name}: {done.output.strip().splitlines()[-1:]}", flush=True)
+        print(f"{name}: {(done.output.strip().splitlines() or ['nothing'])[-1]}", flush=True)
         report.tests += _tests(done.junit, name, done.exit_code, done.output)
 
 
