@@ -24,10 +24,12 @@ class Answer(NamedTuple):
     """To a request.
 
     Args:
+        number: of the request.
         kind: ``done``, ``ended`` if the process that was asked has ended, ``failed``.
         value: the result, or what went wrong.
     """
 
+    number: int
     kind: str
     value: Any
 
@@ -129,13 +131,13 @@ def main() -> None:
     os.dup2(2, 1)  # whatever prints must not print into the answers
     agent = Agent()
     for line in sys.stdin.buffer:
-        name, arguments = unpack(line)
+        number, name, arguments = unpack(line)
         try:
-            answer = Answer("done", getattr(agent, name)(**arguments))
+            answer = Answer(number, "done", getattr(agent, name)(**arguments))
         except ProcessEnded as error:
-            answer = Answer("ended", str(error))
+            answer = Answer(number, "ended", str(error))
         except Exception as error:
-            answer = Answer("failed", f"{type(error).__name__}: {error}")
+            answer = Answer(number, "failed", f"{type(error).__name__}: {error}")
         for message in (*agent.new_logs(), answer):
             answers.write(pack(message))
         answers.flush()

@@ -7,6 +7,7 @@ The process that stands for the far side is the only one that is started here. I
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import queue
 import signal
@@ -46,6 +47,7 @@ class RemoteHost:
         logs.mkdir(parents=True)
         self._said = logs / "host.log"
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
+        self._numbers = itertools.count()
         self._lock = threading.Lock()
         self._closing = threading.Event()
         with self._said.open("ab") as errors:
@@ -110,11 +112,10 @@ class RemoteHost:
             ProcessEnded: the process that was asked has ended.
             AssertionError: the request has failed there.
         """
+        number = next(self._numbers)
         try:
-            self._send(pack((request, arguments)))
-            answer = self._answers.get(timeout=_patience_s)
-        except queue.Empty:
-            raise HostLost(f"{self.name} does not answer within {_patience_s:g} s") from None
+            self._send(pack((number, request, arguments)))
+            answer = self._answer_to(number, _patience_s)
         except (OSError, ValueError):
             answer = None
         if answer is None:
@@ -124,6 +125,15 @@ class RemoteHost:
             return answer.value
         error = ProcessEnded if answer.kind == "ended" else AssertionError
         raise error(f"on {self.name}: {answer.value}")
+
+    def _answer_to(self, number: int, patience_s: float) -> Answer | None:
+        while True:
+            try:
+                answer = self._answers.get(timeout=patience_s)
+            except queue.Empty:
+                raise HostLost(f"{self.name} does not answer within {patience_s:g} s") from None
+            if answer is None or answer.number == number:  # others were given up, and came late
+                return answer
 
     def _last_words(self) -> str:
         return self._said.read_text(errors="replace")[-3000:]

@@ -33,13 +33,18 @@ def check_works(host: RemoteHost, mark: str) -> Path:
     """Start, call, log, stop, go on, fail; returns the scratch folder there."""
     process = host.start("engine", PROGRAM, "an argument")
     assert process.is_alive
-    assert process.pid in marked(mark)
-    environment = Path(f"/proc/{process.pid}/environ").read_text().split("\0")
+    pid = process.pid
+    assert pid in marked(mark)
+    environment = Path(f"/proc/{pid}/environ").read_text().split("\0")
     (scratch,) = [each[7:] for each in environment if each.startswith("TMPDIR=")]
     assert process.call("echo", tokens=[1, 2]) == "echo"
     assert "echo with {'tokens': [1, 2]}" in process.log.read_text()
     process.suspend()
-    process.resume()
+    with pytest.raises(HostLost, match=r"does not answer within 0.1 s"):
+        host.ask("call", 0.1, number=process.number, command="late", arguments={})
+    assert "late with" not in process.log.read_text()
+    os.kill(pid, signal.SIGCONT)
+    assert host.free_port() > 0, "the late answer was taken for this one"
     with pytest.raises(ProcessEnded, match="RuntimeError: told to fail with an argument"):
         process.call("fail")
     assert process.exit_code() == 1
