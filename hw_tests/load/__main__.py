@@ -1,0 +1,154 @@
+"""``python -m hw_tests.load``: start servers, send a trace, disturb the producer, report."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from hw_tests.load.acts import ACTS
+from hw_tests.load.page import lines, page
+from hw_tests.load.run import Phase, Plan, Run, Servers, document
+from hw_tests.load.send import Limits, requests_of
+from hw_tests.load.servers import Server, ServerFailed
+from sim.errors import UsageError
+
+_FIRST = {"requests": 20, "max_prompt_tokens": 2000, "max_output_tokens": 32, "deadline": 900.0}
+"""What fits one machine and a quarter of an hour."""
+_VERIFY = "verify_reads"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit code 0 if every check passed, 1 if one did not or the run had to stop, 2 if it could not
+    begin, 130 if it was interrupted; no server is left in any case."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    for name, value in _FIRST.items():
+        if getattr(options, name) is None:
+            setattr(options, name, value if options.first else _ALL[name])
+    if not options.unverified and not all(_VERIFY in c for c in (options.prefill, options.decode)):
+        parser.error(f"--prefill and --decode do not set {_VERIFY}; do, or say --unverified")
+    plan = _plan(options)
+    try:
+        requests_of(plan.trace, plan.limits, seed=0)
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+    except (UsageError, ValueError, OSError) as error:
+        parser.error(str(error))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    servers = _servers(options)
+    try:
+        found = asyncio.run(_run(plan, servers, options))
+    except KeyboardInterrupt:
+        parser.exit(130, "interrupted; all servers have been ended\n")
+    finally:
+        for server in servers.all():
+            server.kill()
+    options.out.write_text(json.dumps(found, indent=1) + "\n")
+    options.out.with_suffix(".html").write_text(page(found))
+    print("\n".join(lines(found)))
+    return 0 if found["passed"] else 1
+
+
+_ALL = {"requests": 200, "max_prompt_tokens": 16_000, "max_output_tokens": 256, "deadline": 7200.0}
+
+
+async def _run(plan: Plan, servers: Servers, options: argparse.Namespace) -> dict[str, Any]:
+    """The document; what stopped the run is in it."""
+    phases: list[Phase] = []
+    stopped = None
+    # A session of ours would use a connection again that died with a server.
+    connector = aiohttp.TCPConnector(force_close=True, limit=0)
+    timeout = aiohttp.ClientTimeout(total=plan.answer_s)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        run = Run(plan, servers, session)
+        try:
+            async with asyncio.timeout(options.deadline):
+                await run.start()
+                async for phase in run.phases():
+                    phases.append(phase)
+                    print(f"{phase.name}: done", file=sys.stderr, flush=True)
+        except TimeoutError:
+            stopped = f"--deadline: not done within {options.deadline:g} s"
+        except (ServerFailed, ValueError) as error:
+            stopped = str(error)
+        return document(plan, phases, await run.counters(), stopped)
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    return Plan(
+        trace=options.trace,
+        limits=Limits(
+            requests=options.requests,
+            max_prompt_tokens=options.max_prompt_tokens,
+            max_output_tokens=options.max_output_tokens,
+            time_scale=options.time_scale,
+            vocab_size=options.vocab_size,
+        ),
+        acts=options.act or (["killed"] if options.first else list(ACTS)),
+        away_s=options.away,
+        answer_s=options.answer_within,
+        settle_s=options.settle_within,
+        start_s=options.start_within,
+        acceptance_gap=options.acceptance_gap,
+        exact=options.exact,
+    )
+
+
+def _servers(options: argparse.Namespace) -> Servers:
+    logs = options.out.parent
+    given = {
+        name: Server(name, getattr(options, name), getattr(options, f"{name}_url"), logs)
+        for name in ("prefill", "decode", "control")
+    }
+    words = [sys.executable, "-m", "hw_tests.router", "--host", "127.0.0.1"]
+    words += ["--port", str(options.router_port), "--timeout", str(options.answer_within)]
+    words += ["--prefill", options.prefill_url, "--decode", options.decode_url]
+    url = f"http://127.0.0.1:{options.router_port}"
+    return Servers(**given, router=Server("router", shlex.join(words), url, logs))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "python -m hw_tests.load",
+        description="Send a trace through a router and to a control, and disturb the producer.",
+    )
+    add = parser.add_argument
+    add("--trace", type=Path, required=True, help="of Mooncake's form")
+    for name in ("prefill", "decode", "control"):
+        add(f"--{name}", required=True, metavar="COMMAND", help="such as 'vllm serve ...'")
+        add(f"--{name}-url", required=True, metavar="URL", help="where it serves, without /v1")
+    add("--router-port", type=int, required=True, metavar="PORT", help="for the router")
+    add("--first", action="store_true", help="one act and limits for a quarter of an hour")
+    add("--act", action="append", choices=sorted(ACTS), help="what to do to the producer (all)")
+    for name in ("requests", "max-prompt-tokens", "max-output-tokens"):
+        key = name.replace("-", "_")
+        add(f"--{name}", type=int, metavar="N", help=f"({_ALL[key]}; --first: {_FIRST[key]})")
+    add("--deadline", type=float, metavar="S",
+        help=f"for all ({_ALL['deadline']:g}; --first: {_FIRST['deadline']:g})")  # fmt: skip
+    for name, value, what in (
+        ("away", 20.0, "that the producer is gone"),
+        ("answer-within", 120.0, "for a request, errors included"),
+        ("settle-within", 180.0, "until all blocks are free; above the longest lease"),
+        ("start-within", 600.0, "until a server is ready"),
+    ):
+        add(f"--{name}", type=float, default=value, metavar="S", help=f"{what} (%(default)s)")
+    add("--time-scale", type=float, default=1.0, help="0.1: ten times as fast (%(default)s)")
+    add("--vocab-size", type=int, default=32_000, help="of the model, at most (%(default)s)")
+    add("--acceptance-gap", type=float, default=0.1, metavar="SHARE",
+        help="by which fewer drafts may be accepted (%(default)s)")  # fmt: skip
+    add("--exact", action="store_true", help="an answer that is not the control's is a failure")
+    add("--unverified", action="store_true", help=f"do not insist on {_VERIFY}")
+    add("--out", type=Path, required=True, metavar="JSON", help="page and logs go beside it")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,60 @@
+"""A run as one HTML page that needs no other, and as lines for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from html import escape
+from typing import Any
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
+table { border-collapse: collapse; margin: 1em 0 }
+th, td { border: 1px solid #bbb; padding: .25em .6em; text-align: left; vertical-align: top }
+.red { color: #c33; font-weight: bold }
+"""
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """One for each check, and the verdict."""
+    for phase in found["phases"]:
+        yield phase["name"]
+        for check in phase["checks"]:
+            yield f"  {'ok  ' if check['passed'] else 'FAIL'} {check['name']}: {check['seen']}"
+    yield verdict(found)
+
+
+def verdict(found: Mapping[str, Any]) -> str:
+    """In one sentence."""
+    if found["stopped"]:
+        return f"stopped: {found['stopped']}"
+    return "pass" if found["passed"] else "FAIL"
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """Checks, failures and counters; whatever a server said is text."""
+    parts = [f"<h1>Load with a disturbed producer: {escape(verdict(found))}</h1>"]
+    for phase in found["phases"]:
+        parts.append(f"<h2>{escape(phase['name'])}</h2><table>")
+        for check in phase["checks"]:
+            mark = "ok" if check["passed"] else '<span class="red">FAIL</span>'
+            cells = (escape(check["name"]), mark, escape(check["seen"]))
+            parts.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+        parts.append("</table>" + _failures(phase))
+    parts.append("<h2>Counted</h2><table>")
+    for arm, counters in found["counters"].items():
+        parts.append(f"<tr><td>{escape(arm)}</td><td>{escape(str(counters))}</td></tr>")
+    head = f'<!doctype html><meta charset="utf-8"><title>load</title><style>{_STYLE}</style>'
+    return head + "\n".join([*parts, "</table>\n"])
+
+
+def _failures(phase: Mapping[str, Any]) -> str:
+    failed = [reply for reply in phase["router"] if reply["error"] is not None]
+    if not failed:
+        return ""
+    rows = (
+        f"<tr><td>{escape(reply['name'])}</td><td>{reply['status']}</td>"
+        f"<td>{reply['ended_s'] - reply['began_s']:.2f} s</td>"
+        f"<td>{escape(reply['error'])}</td></tr>"
+        for reply in failed
+    )
+    return "<p>Requests that failed:</p><table>" + "".join(rows) + "</table>"

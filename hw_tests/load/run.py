@@ -1,0 +1,195 @@
+"""The phases: undisturbed, again with everything cached, and one for each act."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from hw_tests.load.acts import ACTS, MUST_FAIL
+from hw_tests.load.checks import (
+    Check,
+    all_served,
+    blocks_were_read,
+    drafts_are_accepted,
+    errors_are_told,
+    same_answers,
+)
+from hw_tests.load.idle import blocks_come_back
+from hw_tests.load.send import Limits, Reply, Request, requests_of, send_all
+from hw_tests.load.servers import Server
+from hw_tests.recall.ask import find_server
+from hw_tests.recall.counters import Counters, read_counters
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to send to whom, and what to do meanwhile.
+
+    Args:
+        trace: a file of Mooncake's or Azure's form.
+        limits: of what is taken of it.
+        acts: names of `ACTS`, one phase each.
+        away_s: how long a producer is gone.
+        answer_s: the longest that any request may take, errors included.
+        settle_s: within which all blocks have to be free again; above the longest lease.
+        start_s: within which a server has to be ready.
+        acceptance_gap: by which fewer drafts may be accepted behind the router.
+        exact: whether an answer that is not the control's is a failure.
+    """
+
+    trace: Path
+    limits: Limits
+    acts: Sequence[str]
+    away_s: float
+    answer_s: float
+    settle_s: float
+    start_s: float
+    acceptance_gap: float
+    exact: bool
+
+
+@dataclass
+class Phase:
+    """What was done, the replies of either arm, and what was checked."""
+
+    name: str
+    router: list[Reply] = field(default_factory=list)
+    control: list[Reply] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Servers:
+    """All of them; the router is in front of ``prefill`` and ``decode``."""
+
+    prefill: Server
+    decode: Server
+    control: Server
+    router: Server
+
+    def all(self) -> list[Server]:
+        return [self.prefill, self.decode, self.control, self.router]
+
+
+class Run:
+    """The phases of one run, over one session."""
+
+    def __init__(self, plan: Plan, servers: Servers, session: aiohttp.ClientSession) -> None:
+        self._plan, self._servers, self._session = plan, servers, session
+        self._model = self._control_model = ""
+
+    async def start(self) -> None:
+        """Start the servers and wait for them. Raises ServerFailed, or ValueError for a model."""
+        for server in self._servers.all():
+            server.start()
+        waits = (s.ready(self._session, self._plan.start_s) for s in self._servers.all())
+        await asyncio.gather(*waits)
+        router, control = self._servers.router, self._servers.control
+        self._model = (await find_server(self._session, "router", router.url)).model
+        self._control_model = (await find_server(self._session, "control", control.url)).model
+
+    async def phases(self) -> AsyncIterator[Phase]:
+        """Each when it is over."""
+        plain = requests_of(self._plan.trace, self._plan.limits, seed=0)
+        first = await self._undisturbed("undisturbed", plain, reads=True)
+        counted = await self.counters()
+        first.checks.append(
+            drafts_are_accepted(counted["router"], counted["control"], self._plan.acceptance_gap)
+        )
+        yield first
+        yield await self._undisturbed("again, all of it cached", plain, reads=False)
+        for number, name in enumerate(self._plan.acts, 1):
+            yield await self._disturbed(name, number)
+
+    async def _undisturbed(self, name: str, requests: Sequence[Request], *, reads: bool) -> Phase:
+        phase = Phase(name)
+        before = await self.counters()
+        phase.router, phase.control = await self._both(requests)
+        phase.checks = [
+            all_served("the router's requests are served", phase.router),
+            all_served("the control's requests are served", phase.control),
+            same_answers(phase.router, phase.control, exact=self._plan.exact),
+            await self._all_free(),
+        ]
+        after = await self.counters()
+        phase.checks.append(blocks_were_read(before["router"], after["router"], expected=reads))
+        return phase
+
+    async def _disturbed(self, name: str, number: int) -> Phase:
+        """New prompts, so that nothing is cached; the act begins with the middle one."""
+        phase = Phase(f"producer {name} under load")
+        requests = requests_of(self._plan.trace, self._plan.limits, seed=2 * number - 1)
+        later = requests_of(self._plan.trace, self._plan.limits, seed=2 * number)
+        strike_s = requests[len(requests) // 2].at_s
+
+        async def strike() -> None:
+            await asyncio.sleep(strike_s)
+            plan, producer = self._plan, self._servers.prefill
+            await ACTS[name](producer, self._session, plan.start_s, plan.away_s)
+
+        (phase.router, phase.control), _ = await asyncio.gather(self._both(requests), strike())
+        told = errors_are_told(phase.router, self._plan.answer_s, expected=name in MUST_FAIL)
+        phase.checks = [
+            told,
+            all_served("the control's requests are served", phase.control),
+            same_answers(phase.router, phase.control, exact=self._plan.exact),
+            await self._lives(),
+            await self._all_free(),
+        ]
+        after, _control = await self._both(later)
+        phase.checks.append(all_served("later requests are served", after))
+        return phase
+
+    async def _both(self, requests: Sequence[Request]) -> tuple[list[Reply], list[Reply]]:
+        router, control = self._servers.router.url, self._servers.control.url
+        found = await asyncio.gather(
+            send_all(self._session, router, self._model, requests),
+            send_all(self._session, control, self._control_model, requests),
+        )
+        return found[0], found[1]
+
+    async def _lives(self) -> Check:
+        decode = self._servers.decode
+        healthy = decode.is_alive and await decode.healthy(self._session)
+        seen = "healthy" if healthy else f"not healthy, process alive: {decode.is_alive}"
+        return Check("the decode engine lives", healthy, seen)
+
+    async def _all_free(self) -> Check:
+        urls = [self._servers.prefill.url, self._servers.decode.url]
+        return await blocks_come_back(self._session, urls, self._plan.settle_s)
+
+    async def counters(self) -> dict[str, Counters | str]:
+        """What either arm has counted since it started, or why that is not known."""
+        found: dict[str, Counters | str] = {}
+        for arm, server in (("router", self._servers.decode), ("control", self._servers.control)):
+            try:
+                found[arm] = await read_counters(self._session, [server.url])
+            except ValueError as error:
+                found[arm] = str(error)
+        return found
+
+
+def passed(phases: Sequence[Phase]) -> bool:
+    """Whether there is a phase and nothing was red."""
+    return bool(phases) and all(check.passed for phase in phases for check in phase.checks)
+
+
+def document(
+    plan: Plan, phases: Sequence[Phase], counters: dict[str, Counters | str], stopped: str | None
+) -> dict[str, Any]:
+    """All of it, for JSON; ``stopped`` says why there are no more phases."""
+    return {
+        "passed": passed(phases) and stopped is None,
+        "stopped": stopped,
+        "plan": {**asdict(plan), "trace": str(plan.trace)},
+        "phases": [asdict(phase) for phase in phases],
+        "counters": {
+            arm: asdict(of) | {"acceptance": of.acceptance} if isinstance(of, Counters) else of
+            for arm, of in counters.items()
+        },
+    }

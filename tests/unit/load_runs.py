@@ -1,0 +1,61 @@
+"""A run of ``python -m hw_tests.load`` against four processes that speak vLLM's HTTP."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hw_tests.process.launcher import free_port
+
+_SERVE = Path(__file__).with_name("fake_serve.py")
+_GAP_MS = 25
+Document = dict[str, Any]
+
+
+def write_trace(path: Path, requests: int = 24) -> Path:
+    """Mooncake's form; every third prompt begins like the first."""
+    lines = [
+        {"timestamp": number * _GAP_MS, "input_length": 600, "output_length": 5,
+         "hash_ids": [0 if number % 3 == 0 else 100 + number, 200 + number]}
+        for number in range(requests)
+    ]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, lines)))
+    return path
+
+
+def command(out: Path, *more: str, defect: str = "") -> list[str]:
+    """Of a run whose servers are fakes on free ports."""
+    words = [
+        sys.executable,
+        "-m",
+        "hw_tests.load",
+        "--trace",
+        str(write_trace(out / "trace.jsonl")),
+    ]
+    for name, flags in (("prefill", []), ("decode", ["--defect", defect]), ("control", [])):
+        port = free_port()
+        serve = [sys.executable, str(_SERVE), "--port", str(port), "--verify_reads", *flags]
+        words += [f"--{name}", shlex.join(serve), f"--{name}-url", f"http://127.0.0.1:{port}"]
+    limits = ["--requests", "24", "--max-prompt-tokens", "600", "--deadline", "100"]
+    waits = ["--away", "0.3", "--answer-within", "20", "--settle-within", "5"]
+    words += ["--router-port", str(free_port()), *limits, *waits, "--start-within", "60"]
+    return [*words, "--out", str(out / "load.json"), *more]
+
+
+def run_load(out: Path, *more: str, defect: str = "") -> tuple[int, Document]:
+    """The exit code and the document."""
+    done = subprocess.run(
+        command(out, *more, defect=defect), capture_output=True, text=True, check=False, timeout=150
+    )
+    assert done.returncode in (0, 1), done.stderr
+    found: Document = json.loads((out / "load.json").read_text())
+    return done.returncode, found
+
+
+def checks(phase: Document, *, passed: bool) -> set[str]:
+    """The names of those that passed, or did not."""
+    return {check["name"] for check in phase["checks"] if check["passed"] == passed}

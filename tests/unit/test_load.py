@@ -1,0 +1,112 @@
+"""Load with a producer that is killed: servers are real processes that speak vLLM's HTTP."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from load_runs import command, run_load, write_trace
+
+from hw_tests.load.__main__ import main
+from hw_tests.load.checks import (
+    all_served,
+    blocks_were_read,
+    drafts_are_accepted,
+    errors_are_told,
+    same_answers,
+)
+from hw_tests.load.send import Limits, Reply, requests_of
+from hw_tests.recall.counters import Counters
+
+GOOD = Reply("req-0", 200, " 5", None, 0.0, 1.0)
+LOST = Reply("req-1", 502, "", "http://prefill: gone", 0.0, 1.0)
+CUT = Reply("req-2", 0, "", "ClientOSError: reset", 0.0, 1.0)
+
+
+def test_a_producer_killed_under_load(tmp_path: Path) -> None:
+    """Its requests fail with a server's error, all else goes on: exit code 0, and a page that says
+    of each lost request what happened."""
+    code, found = run_load(tmp_path, "--act", "killed", "--exact")
+    assert (code, found["passed"], found["stopped"]) == (0, True, None), found
+    assert len(found["phases"]) == 3
+    lost = [reply for reply in found["phases"][2]["router"] if reply["error"] is not None]
+    assert 0 < len(lost) < 24
+    assert {reply["status"] for reply in lost} <= {500, 502}
+    assert found["counters"]["router"]["acceptance"] == pytest.approx(0.8)
+    page = (tmp_path / "load.html").read_text()
+    assert lost[0]["name"] in page
+    assert "producer killed under load" in page
+
+
+def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
+    """Exit code 1, with its name and the end of its log; the others are ended."""
+    words = command(tmp_path)
+    words[words.index("--decode") + 1] = "sh -c 'echo verify_reads: no GPU; exit 3'"
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "decode ended before it was ready\nverify_reads: no GPU" in done.stdout
+    assert json.loads((tmp_path / "load.json").read_text())["passed"] is False
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (["--prefill", "serve"], "do not set verify_reads; do, or say --unverified"),
+        (["--trace", "no/such"], "no/such: cannot be read"),
+        (["--requests", "0"], "requests"),
+        (["--act", "bombed"], "invalid choice: 'bombed'"),
+    ],
+)
+def test_the_command_explains_itself(
+    more: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 before anything is started."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command(tmp_path)[3:], *more])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_requests_are_the_trace_within_limits(tmp_path: Path) -> None:
+    """Equal beginnings stay equal; another seed has the same shape and no token in common place."""
+    limits = Limits(6, 550, 3, 0.1, 1000)
+    path = write_trace(tmp_path / "trace.jsonl")
+    first, other = (requests_of(path, limits, seed=seed) for seed in (0, 1))
+    assert [(len(one.prompt), one.max_tokens) for one in first] == [(550, 3)] * 6
+    assert [one.at_s for one in first] == pytest.approx([n * 0.0025 for n in range(6)])
+    assert first[0].prompt[:512] == first[3].prompt[:512] != first[1].prompt[:512]
+    assert first[0].prompt[:32] != other[0].prompt[:32]
+    assert max(max(one.prompt) for one in first) < 1000
+
+
+def test_what_fails_has_to_say_so() -> None:
+    """By a server's status, in time; a connection that is cut says nothing."""
+    assert errors_are_told([GOOD, LOST], 5, expected=True).passed
+    assert errors_are_told([GOOD], 5, expected=False).passed
+    assert not errors_are_told([GOOD], 5, expected=True).passed
+    assert not errors_are_told([GOOD, LOST], 0.5, expected=True).passed
+    cut = errors_are_told([GOOD, LOST, CUT], 5, expected=True)
+    assert not cut.passed
+    assert "1 without a server's error" in cut.seen
+    assert "req-2: status 0" in cut.seen
+
+
+def test_checks_of_answers_and_counters() -> None:
+    """Each passes and fails by what it is about."""
+    other = Reply("req-0", 200, " 6")
+    assert not all_served("all", [GOOD, LOST]).passed
+    assert same_answers([GOOD, LOST], [GOOD, GOOD], exact=True).passed
+    assert not same_answers([GOOD], [other], exact=True).passed
+    assert same_answers([GOOD], [other], exact=False).seen == "0 of 1 the same; first other: req-0"
+    none, some = Counters(), Counters(10, 10, 8, loads=4)
+    assert blocks_were_read(none, some, expected=True).passed
+    assert not blocks_were_read(none, none, expected=True).passed
+    assert blocks_were_read(none, none, expected=False).passed
+    assert not blocks_were_read(none, Counters(loads=4, failed_loads=1), expected=True).passed
+    assert not blocks_were_read("no metrics", some, expected=True).passed
+    assert drafts_are_accepted(some, some, 0.1).passed
+    assert drafts_are_accepted(none, none, 0.1).passed
+    assert not drafts_are_accepted(Counters(10, 10, 5), some, 0.1).passed
+    assert not drafts_are_accepted(none, some, 0.1).passed
