@@ -71,6 +71,18 @@ _SPECULATING = {
 }
 _GIVES_UP = {**_HYBRID, "kv_load_failure_policy": "recompute", "num_blocks": "24"}
 _CROWD = {**_HYBRID, "workload.interval_ms": "4", "workload.requests": "24"}
+_RECOMPUTES = {**_HYBRID, "kv_load_failure_policy": "recompute"}
+_TELLS_ALL_EARLY = [
+    f"early-hand-off:phase=queued_at_p,request=req-{number}" for number in (1, 2, 3)
+]
+_TWO_WRITING_RANKS = {
+    **_WRITE,
+    **_SPECULATING,
+    "tp_size": "2",
+    "executor": "multi-process",
+    "workload.requests": "3",
+}
+_ONE_MEETS_LATE = "message-delayed:by_ms=20,skip=2"
 _THREE_LEAVE = [f"abort:phase=read_posted,request=req-{number}" for number in (5, 8, 11)]
 
 SCENES = {
@@ -216,6 +228,66 @@ SCENES = {
             "early-hand-off:phase=prefill,request=req-1",
         ],
     ),
+    # One rank of a producer writes while the other still waits for its consumer's welcome.
+    "writing-ranks": Scene(_TWO_WRITING_RANKS, [_ONE_MEETS_LATE]),
+    "writing-ranks-posted": Scene(
+        _TWO_WRITING_RANKS, [_ONE_MEETS_LATE, "latency-spike:by_us=40000,count=null"]
+    ),
+    "writing-ranks-in-flight": Scene(
+        _TWO_WRITING_RANKS, [_ONE_MEETS_LATE, "latency-spike:by_us=40000,skip=1"]
+    ),
+    # What was given up lands while those who have its blocks wait for a slower producer.
+    "stale-read-of-one-posted": Scene(
+        {
+            **_GIVES_UP,
+            "topology.producers": "2",
+            "num_blocks": "32",
+            "extra_config": "{transfer_timeout: 0.1, fence_timeout: 30}",
+        },
+        [
+            "link-down:node=p0,phase=read_posted,for_s=0.2",
+            "latency-spike:node=d0,peer=p1,count=null,by_us=300000",
+        ],
+        unfenced=True,
+    ),
+    # Prompts are read again into blocks of requests that decode, and that no producer has begun.
+    "shared-prefix-told-early": Scene(
+        {
+            **_READ,
+            "workload.repeats": "1.0",
+            "workload.requests": "4",
+            "workload.interval_ms": "3",
+            "workload.output_tokens": "[20, 40]",
+        },
+        [*_TELLS_ALL_EARLY, "small-pool:node=p0,phase=queued_at_p,nth=2,for_s=0.1"],
+    ),
+    # A producer's welcome comes when others of its requests are on both sides.
+    "welcome-to-early-ones": Scene({**_RECOMPUTES, "workload.interval_ms": "3"}, _TELLS_ALL_EARLY),
+    "welcome-to-early-ones-queued": Scene(
+        {**_RECOMPUTES, "workload.interval_ms": "3"},
+        [*_TELLS_ALL_EARLY, "small-pool:node=p0,phase=queued_at_p,nth=2,for_s=0.1"],
+    ),
+    "welcome-to-a-full-consumer": Scene(
+        _RECOMPUTES,
+        [
+            "message-delayed:node=d0,by_ms=50",
+            "small-pool:node=d0,phase=allocated,for_s=0.1",
+        ],
+    ),
+    "welcome-to-one-that-recomputes": Scene(
+        {
+            **_RECOMPUTES,
+            "seed": "1",
+            "topology.producers": "2",
+            "workload.repeats": "1.0",
+            "workload.output_tokens": "[20, 40]",
+        },
+        [
+            "early-hand-off:phase=queued_at_p,request=req-1",
+            "slow-steps:node=p1,factor=5",
+        ],
+        request="req-1",
+    ),
 }
 
 # What is aimed at in which scene. A hit changes what comes after it, so what would get into each
@@ -234,7 +306,11 @@ TRANSFERS: Plays = (
     ("stale-read-of-one-told-early", ("queued_at_p",)),
     ("stale-read-of-one-read", ("read_done",)),
 )
-COMPLETIONS: Plays = (*TRANSFERS, ("stale-write-before-handshake", ("read_in_flight",)))
+COMPLETIONS: Plays = (
+    *TRANSFERS,
+    ("stale-write-before-handshake", ("read_in_flight",)),
+    ("stale-read-of-one-posted", ("read_posted",)),
+)
 POSTS: Plays = (
     ("write", ("handshake",)),
     ("write", ("allocated", "read_posted", "read_in_flight", "read_done", "release")),
@@ -243,12 +319,14 @@ POSTS: Plays = (
     ("write", ("read_in_flight",)),
     ("aborted-write", ("queued_at_d",)),
     ("stale-write-before-handshake", ("finished",)),
+    ("shared-prefix-told-early", ("queued_at_p", "decode")),
 )
 SESSIONS: Plays = (
     ("first-contact", ("queued_at_p", "queued_at_d")),
     ("told-early", ("decode",)),
     ("new-sessions", ("read_posted",)),
     ("new-sessions", ("finished", "decode")),
+    ("writing-ranks-in-flight", ("read_in_flight",)),
 )
 MESSAGES: Plays = (
     ("hybrid", ("allocated",)),
@@ -265,6 +343,12 @@ OWN_KEY: Plays = (
     ("crowd", ("read_done", "release")),
     ("renewals", ("finished",)),
     ("new-sessions", ("read_in_flight",)),
+    ("new-sessions", ("allocated",)),
+    ("new-sessions", ("read_posted",)),
+    ("welcome-to-early-ones", ("prefill",)),
+    ("welcome-to-early-ones-queued", ("queued_at_p",)),
+    ("welcome-to-a-full-consumer", ("queued_at_d",)),
+    ("welcome-to-one-that-recomputes", ("decode",)),
 )
 BOTH_ENDS: Plays = (
     ("renewals", ("finished",)),
@@ -294,6 +378,9 @@ DEVICE_WRITES: Plays = (
     ("speculating-writes", ("handshake",)),
     ("speculating-write-ends", ("finished",)),
     ("speculating-and-told-early", ("decode",)),
+    ("writing-ranks", ("read_done",)),
+    ("writing-ranks-posted", ("read_posted",)),
+    ("writing-ranks-in-flight", ("read_in_flight",)),
 )
 
 _ITEM = "{kind}:during={phase},request={request}"
@@ -336,22 +423,6 @@ MORE_ITEMS: dict[str, Aimed] = {
     "send-queue-full": ((_ITEM, POSTS),),
     "silent-queue-pair": ((_ITEM, COMPLETIONS),),
 }
-
-NOT_FORCED: dict[str, Sequence[Phase]] = {
-    **dict.fromkeys(("completion-lost", "silent-queue-pair"), ("read_posted",)),
-    **dict.fromkeys(("post-refused", "send-queue-full"), ("queued_at_p", "decode")),
-    **dict.fromkeys(("control-plane-silent", "no-session"), ("read_in_flight",)),
-    "message-key-stripped": (
-        "queued_at_p",
-        "prefill",
-        "queued_at_d",
-        "allocated",
-        "read_posted",
-        "decode",
-    ),
-    "late-device-writes": ("read_posted", "read_in_flight", "read_done"),
-}
-"""Neither is there a scene for these, nor is it shown that there can be none."""
 
 
 def phases_hit(kind: str, aimed: Aimed, overlays: Path) -> set[str]:

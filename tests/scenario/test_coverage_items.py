@@ -8,15 +8,14 @@ import pytest
 
 from faults.cells import possible_phases
 from faults.kinds import KINDS
-from tests.scenario.forced_cells import ITEMS_IN_BRIEF, MORE_ITEMS, NOT_FORCED, phases_hit
+from tests.scenario.forced_cells import ITEMS_IN_BRIEF, MORE_ITEMS, phases_hit
 from tests.scenario.test_coverage_cells import AIMS
 
 
 @pytest.mark.parametrize("kind", ITEMS_IN_BRIEF)
 def test_every_phase_that_is_possible_is_hit(kind: str, tmp_path: Path) -> None:
-    """Except those of which it is written down that nobody has a scene for them."""
     hit = phases_hit(kind, ITEMS_IN_BRIEF[kind], tmp_path)
-    assert set(possible_phases(kind)) - hit == set(NOT_FORCED.get(kind, ()))
+    assert set(possible_phases(kind)) - hit == set()
 
 
 def test_no_kind_is_left_out() -> None:

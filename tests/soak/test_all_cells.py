@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from faults.cells import possible_phases
-from tests.scenario.forced_cells import MORE_ITEMS, NOT_FORCED, phases_hit
+from tests.scenario.forced_cells import MORE_ITEMS, phases_hit
 
 pytestmark = pytest.mark.soak
 
 
 @pytest.mark.parametrize("kind", MORE_ITEMS)
 def test_every_phase_that_is_possible_is_hit(kind: str, tmp_path: Path) -> None:
-    """Except those of which it is written down that nobody has a scene for them."""
     hit = phases_hit(kind, MORE_ITEMS[kind], tmp_path)
-    assert set(possible_phases(kind)) - hit == set(NOT_FORCED.get(kind, ()))
+    assert set(possible_phases(kind)) - hit == set()
