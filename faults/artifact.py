@@ -26,6 +26,8 @@ SCHEMA_VERSION: Final = 2
 SCENARIO_FILE: Final = "scenario.yaml"
 ARTIFACT_FILE: Final = "artifact.json"
 EVENTS_FILE: Final = "events.jsonl"
+REPORT_FILE: Final = "report.html"
+"""Drawn from the others, and no part of what a replay compares."""
 DEFAULT_PARENT: Final = "faultlab-runs"
 
 

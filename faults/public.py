@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from faults.campaign.result import SeedResult
 from faults.coverage import FaultReport
-from faults.fault import Fault
 from faults.results import CampaignRun, RuleBroken, Run
-from faults.schedule import parse, with_faults
+from faults.schedule import with_faults
 from sim.engine.options import EngineOptions
 from sim.errors import TestbedError, UsageError
 from sim.fabric import FabricProfile
@@ -32,7 +31,6 @@ __all__ = [
     "CampaignRun",
     "EngineOptions",
     "FabricProfile",
-    "Fault",
     "FaultReport",
     "GeneratedWorkload",
     "Hold",
@@ -54,9 +52,6 @@ __all__ = [
     "Violation",
     "Workload",
     "dumps",
-    "parse_fault",
     "with_faults",
     "with_settings",
 ]
-
-parse_fault = parse

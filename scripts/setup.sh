@@ -36,6 +36,6 @@ install torch==2.13.0
 echo "setup: installing vLLM without the CUDA packages it declares, and what it imports on a CPU"
 install --no-deps vllm==0.33.0
 install --no-deps -r requirements/cpu.txt
-echo "setup: installing faultlab and its test tools"
+echo "setup: installing faultlab, its test tools and what builds its documents"
 # The constraints keep a resolver from moving anything that was pinned above.
-install --constraint requirements/cpu.txt --editable '.[test]'
+install --constraint requirements/cpu.txt --editable '.[test,docs]'

@@ -15,12 +15,14 @@ from rich.console import Console
 from faults.campaign.campaign import Campaign
 from faults.campaign.canary import sing
 from faults.campaign.compare import compare
+from faults.campaign.junit import write_junit
 from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
 from faults.campaign.seeds import parse_seeds
 from faults.campaign.store import Store
 from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of
 from faults.cli.campaign import Jobs, Model, Out, Resume, SeedLimit, Seeds, Settings, progress
+from faults.cli.campaign_summary import Junit, Known, excused_groups
 from faults.cli.options import setting_pairs
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import print_plain
@@ -45,13 +47,16 @@ def command(
     setting: Settings = None,
     jobs: Jobs = None,
     seed_limit: SeedLimit = 600.0,
+    known: Known = None,
+    junit: Junit = None,
     out: Out = None,
     resume: Resume = False,
     json: JsonFlag = False,
 ) -> Outcome:
     """Run the same seeds before and after a change; say which failures are new, and which gone.
 
-    With --out, results and failing runs of both sides are kept, in before and after.
+    With --out, results and failing runs of both sides are kept, in before and after. --junit is
+    about the side after; a seed whose groups are known, or not new, is skipped in it.
 
     \b
     Examples:
@@ -59,8 +64,8 @@ def command(
       faultlab compare --seeds 100 --connector moriio --connector hybrid
       faultlab compare --seeds 50 --connector moriio --before-overlay ~/main --overlay ~/patch
 
-    Exit code 0: no new group of failures; 1: a new one; 2: bad usage; 3: none is new, but the
-    testbed failed, or a worker died or hung, in some run.
+    Exit code 0: no new group of failures, or known ones only; 1: a new one; 2: bad usage; 3: none
+    is new, but the testbed failed, or a worker died or hung, in some run.
     """
     shared = SwarmOptions(
         models=tuple(model or DEFAULT_MODELS), settings=setting_pairs(setting or ())
@@ -81,7 +86,11 @@ def command(
                 campaign.run(pool, None, on_result)
             if campaign.interrupted:
                 break
-    document = {**_document(sides, campaigns), "canary": canary}
+    excused = excused_groups(known)
+    document = {**_document(sides, campaigns, excused), "canary": canary}
+    if junit is not None:
+        old = [entry["group"] for entry in document["unchanged"]]
+        write_junit(junit, campaigns[1].store.results, [*excused, *old])
     return Outcome(document, partial(_render, document), _exit_code(document))
 
 
@@ -108,7 +117,9 @@ def _sides(
     return sides
 
 
-def _document(sides: list[SwarmOptions], campaigns: list[Campaign]) -> dict[str, Any]:
+def _document(
+    sides: list[SwarmOptions], campaigns: list[Campaign], known: list[str]
+) -> dict[str, Any]:
     before, after = (campaign.store.results for campaign in campaigns)
     seeds = campaigns[0].store.plan.seeds
     compared = compare(before, after)
@@ -119,13 +130,14 @@ def _document(sides: list[SwarmOptions], campaigns: list[Campaign]) -> dict[str,
         },
         "seeds": len(seeds),
         **compared,
+        "known": [entry["group"] for entry in compared["new"] if entry["group"] in known],
         "not_run": len(seeds) - compared["compared"] - len({e["seed"] for e in compared["errors"]}),
         "interrupted": any(campaign.interrupted for campaign in campaigns),
     }
 
 
 def _exit_code(document: dict[str, Any]) -> int:
-    if document["new"]:
+    if len(document["new"]) > len(document["known"]):
         return ExitCode.VIOLATION
     return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
 
@@ -141,7 +153,8 @@ def _render(document: dict[str, Any], console: Console) -> None:
         print_plain(console, f"error in seed {error['seed']} {error['side']}: {error['detail']}")
     for title, style in titles.items():
         for entry in document[title]:
-            console.print(f"\n[{style}]{title}: {entry['group']}[/]")
+            excused = " (known)" if title == "new" and entry["group"] in document["known"] else ""
+            console.print(f"\n[{style}]{title}: {entry['group']}{excused}[/]")
             print_plain(console, f"  {entry['detail']}")
             print_plain(console, f"  {_where(entry)}")
 

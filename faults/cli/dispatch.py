@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
     stdout, as_json = sys.stdout, "--json" in arguments
     try:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            result = _build(arguments)(list(arguments) or ["--help"], standalone_mode=False)
+            result = build(arguments)(list(arguments) or ["--help"], standalone_mode=False)
         if not isinstance(result, Outcome):  # --help and the like have printed already
             if result == INTERRUPTED:
                 print(INTERRUPTED_MESSAGE, file=sys.stderr)
@@ -51,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
         return code
 
 
-def _build(arguments: Sequence[str]) -> typer.Typer:
+def build(arguments: Sequence[str]) -> typer.Typer:
     """Return the app; only commands named in ``arguments`` are imported, the rest are titles.
 
     Importing a command may import vLLM, which takes seconds that ``--help`` should not cost.

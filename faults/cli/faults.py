@@ -31,7 +31,7 @@ def command(json: JsonFlag = False) -> Outcome:
       faultlab run --fault crash:node=p0,phase=read_posted,for_s=5
       faultlab run --fault message-dropped:port=61005 --fault router-hold:seconds=65,request=req-3
     """
-    kinds = [_entry(kind) for kind in KINDS.values()]
+    kinds = described()
     trigger, target = _defaults(Trigger()), _defaults(Target())
     document = {
         "faults": kinds,
@@ -41,6 +41,11 @@ def command(json: JsonFlag = False) -> Outcome:
         "events": list(EVENTS),
     }
     return Outcome(document, partial(_render, kinds))
+
+
+def described() -> list[dict[str, Any]]:
+    """Every kind, with its parameters and where it can reach a request."""
+    return [_entry(kind) for kind in KINDS.values()]
 
 
 def _entry(kind: type[Fault]) -> dict[str, Any]:

@@ -21,8 +21,13 @@ def command(json: JsonFlag = False) -> Outcome:
       faultlab models
       faultlab run --model deepseek-mla --set geometry=real --requests 2 --set length_scale=0.05
     """
-    models = [_describe(preset) for preset in PRESETS.values()]
+    models = described()
     return Outcome({"models": models}, partial(_render, models))
+
+
+def described() -> list[dict[str, Any]]:
+    """Every model, with the sizes of its caches on one rank."""
+    return [_describe(preset) for preset in PRESETS.values()]
 
 
 def _describe(preset: ModelPreset) -> dict[str, Any]:

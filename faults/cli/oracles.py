@@ -21,11 +21,16 @@ def command(json: JsonFlag = False) -> Outcome:
       faultlab oracles
       faultlab oracles --json
     """
-    oracles = [
+    oracles = described()
+    return Outcome({"oracles": oracles}, partial(_render, oracles))
+
+
+def described() -> list[dict[str, Any]]:
+    """Every rule, with what can be set of it."""
+    return [
         {"name": name, "summary": oracle.summary, "parameters": default_parameters(name)}
         for name, oracle in ORACLES.items()
     ]
-    return Outcome({"oracles": oracles}, partial(_render, oracles))
 
 
 def _render(oracles: list[dict[str, Any]], console: Console) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from faults.artifact import ARTIFACT_FILE
+from faults.artifact import ARTIFACT_FILE, REPORT_FILE
 from faults.campaign.store import PLAN_FILE
 from faults.cli.campaign_summary import Known, excused_groups
 from faults.cli.outcome import JsonFlag, Outcome
@@ -17,7 +17,7 @@ from faults.cli.run_summary import print_plain
 from faults.report import campaign_page, comparison_page, run_page
 from sim.errors import UsageError
 
-_FILE, _COMPARISON = "report.html", Path("comparison.html")
+_COMPARISON = Path("comparison.html")
 _SIDES = ("before", "after")  # as faultlab compare writes them
 
 
@@ -55,7 +55,7 @@ def command(
     """
     page, default = _page(directories, known)
     file = out or default
-    if file.exists() and not force:
+    if file.exists() and not force and _content(file) != page:
         raise UsageError(f"{file}: exists already; add --force to overwrite it, or name another")
     try:
         file.write_text(page, encoding="utf-8")
@@ -65,26 +65,36 @@ def command(
     return Outcome({"written": str(file), "bytes": size}, partial(_render, file, size))
 
 
+def _content(file: Path) -> str | None:
+    """What ``file`` holds, if that is text: a failing run has written its report already."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
 def _page(directories: list[Path], known: Path | None) -> tuple[str, Path]:
     """The page, and where it goes if nobody says."""
     if len(directories) > 2:
         raise UsageError(f"{len(directories)} directories were given; give one, or two campaigns")
     directory = directories[0]
     if len(directories) == 1 and (directory / PLAN_FILE).is_file():
-        return campaign_page(directory, excused_groups(known)), directory / _FILE
+        return campaign_page(directory, excused_groups(known)), directory / REPORT_FILE
     if known is not None:
         raise UsageError(f"--known {known}: only the report of one campaign tells known groups")
     if len(directories) == 2:
         return comparison_page(*directories), _COMPARISON
     sides = [directory / side for side in _SIDES]
     if all((side / PLAN_FILE).is_file() for side in sides):
-        return comparison_page(*sides), directory / _FILE
+        return comparison_page(*sides), directory / REPORT_FILE
     if directory.is_dir() and not (directory / ARTIFACT_FILE).is_file():
         raise UsageError(
             f"{directory}: has neither {PLAN_FILE} (the --out of a campaign) nor {ARTIFACT_FILE} "
             "(the --out of a run)"
         )
-    return run_page(directory), (directory if directory.is_dir() else directory.parent) / _FILE
+    return run_page(directory), (
+        directory if directory.is_dir() else directory.parent
+    ) / REPORT_FILE
 
 
 def _render(file: Path, size: int, console: Console) -> None:

@@ -159,7 +159,7 @@ def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) ->
 def save(scenario: Scenario, result: RunResult, out: Path | None, *, force: bool) -> Path | None:
     """Write the artifact if the run failed or ``out`` asks for it; None if there is none."""
     if out is not None:
-        artifact.write(out, scenario, result, command_line=sys.argv, force=force)
+        _write(out, scenario, result, force=force)
         return out
     return save_unasked(scenario, result) if result.outcome.violations else None
 
@@ -172,8 +172,19 @@ def save_unasked(scenario: Scenario, result: RunResult) -> Path | None:
     parent = Path(artifact.DEFAULT_PARENT)
     directory = artifact.default_directory(scenario, result.outcome.event_hash, parent)
     try:
-        artifact.write(directory, scenario, result, command_line=sys.argv)
+        _write(directory, scenario, result, force=False)
     except UsageError as error:
         structlog.get_logger().warning(str(error))
         return None
     return directory
+
+
+def _write(directory: Path, scenario: Scenario, result: RunResult, *, force: bool) -> None:
+    """The artifact, and of a run that broke a rule its report, which is what people open first."""
+    artifact.write(directory, scenario, result, command_line=sys.argv, force=force)
+    report = directory / artifact.REPORT_FILE
+    report.unlink(missing_ok=True)
+    if result.outcome.violations:
+        from faults.report import run_page  # noqa: PLC0415  # not needed by runs that pass
+
+        report.write_text(run_page(directory), encoding="utf-8")

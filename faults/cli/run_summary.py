@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from faults.artifact import REPORT_FILE
 from faults.grouping import FindingGroup, group
 from faults.story import Moment, aftermaths, tell
 from faults.struck import fault_sentences
@@ -35,6 +36,8 @@ def render_run(console: Console, scenario: Scenario, result: RunResult, saved: P
         _render_story(console, tell(result.log.records, outcome.violations))
     if saved is not None:
         console.print(f"\nwritten to {saved}", soft_wrap=True, markup=False, highlight=False)
+        if (saved / REPORT_FILE).exists():
+            print_plain(console, f"in a browser: {saved / REPORT_FILE}")
         print_plain(console, replay_line(saved))
 
 

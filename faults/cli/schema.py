@@ -26,8 +26,13 @@ def command(json: JsonFlag = False) -> Outcome:
     Examples:
       faultlab schema > scenario.schema.json
     """
-    document = {"$schema": _DIALECT, "title": "faultlab scenario", **msgspec.json.schema(Scenario)}
+    document = schema()
     return Outcome(document, partial(_render, document))
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of scenario files."""
+    return {"$schema": _DIALECT, "title": "faultlab scenario", **msgspec.json.schema(Scenario)}
 
 
 def _render(document: dict[str, Any], console: Console) -> None:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = ("sim", "connector", "faults", "hw_tests")
-_FOLDERS = (*PACKAGES, "stubs", "tests", "docs", "bench", "scripts", "requirements", ".ci")
+_TOP = ("stubs", "tests", "docs", "examples", "bench", "scripts", "requirements", ".ci")
+_FOLDERS = (*PACKAGES, *_TOP)
 _GENERATED = {"__pycache__", ".hypothesis"}
 
 

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from xml.etree import ElementTree
+
 import pytest
 
 from faults.campaign.compare import compare
 from faults.campaign.result import Failure, SeedResult
+from faults.campaign.worker import Job
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
 
@@ -86,3 +91,41 @@ def test_sides_that_are_none_are_refused(
     """Before anything runs."""
     assert dispatch.run(["compare", "--seeds", "2", *arguments]) == ExitCode.BAD_USAGE
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+class FakePool:
+    """Answers as if each connector had the failures that are given here."""
+
+    def __init__(self, *_: object) -> None:
+        self.sides = {"moriio": BEFORE, "hybrid": AFTER}
+
+    def __enter__(self) -> FakePool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def run(self, seeds: Iterator[int], make_job: Callable[[int], Job]) -> Iterator[SeedResult]:
+        for seed in seeds:
+            yield self.sides[make_job(seed).options.connector][seed - 1]
+
+
+@pytest.mark.parametrize(
+    ("group", "code", "skipped"),
+    [("wrong-bytes/consumer", ExitCode.OK, 2), ("no/such-group", ExitCode.VIOLATION, 1)],
+)
+def test_known_groups_are_excused_and_old_ones_do_not_fail_a_test_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str, code: ExitCode, skipped: int
+) -> None:
+    """Seed 1 fell into its group before as well, and seed 3 into a new one besides."""
+    monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
+    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    known, junit = tmp_path / "known.yaml", tmp_path / "junit.xml"
+    known.write_text(f"- {{group: {group}, owner: me, link: there, expires: '2100-01-01'}}\n")
+    arguments = ["--connector", "moriio", "--connector", "hybrid", "--known", str(known)]
+    command = ["compare", "--seeds", "1:4", *arguments, "--junit", str(junit)]
+    assert dispatch.run(command) == code
+    suite = ElementTree.parse(junit).getroot()
+    assert suite.get("tests") == "3"
+    assert suite.get("skipped") == str(skipped)
+    assert suite.get("failures") == str(2 - skipped)

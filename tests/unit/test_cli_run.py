@@ -102,7 +102,7 @@ def test_a_failing_run_ends_with_1_and_the_line_that_replays_it(
     assert last == f"faultlab replay faultlab-runs/{directory.name}"
     assert directory.name.startswith("llama-moriio-seed0-")
     files = sorted(path.name for path in directory.iterdir())
-    assert files == ["artifact.json", "events.jsonl", "scenario.yaml"]
+    assert files == ["artifact.json", "events.jsonl", "report.html", "scenario.yaml"]
 
 
 def test_a_directory_that_cannot_be_written_does_not_cost_the_verdict(

@@ -128,6 +128,8 @@ def test_what_cannot_be_reported_is_said(
         assert dispatch.run(["report", *arguments]) == ExitCode.BAD_USAGE
         assert said in " ".join(capsys.readouterr().err.split())
     assert dispatch.run(["report", "night"]) == ExitCode.OK
+    assert dispatch.run(["report", "night"]) == ExitCode.OK  # the same page once more
+    Path("night/report.html").write_text("mine")
     assert dispatch.run(["report", "night"]) == ExitCode.BAD_USAGE
     assert "add --force" in capsys.readouterr().err
     assert dispatch.run(["report", "night", "--force"]) == ExitCode.OK

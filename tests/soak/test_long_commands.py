@@ -1,0 +1,72 @@
+"""Command lines of the documents that take more than a moment."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import vllm
+from doc_commands import BY_OTHERS, LONG, PAGES
+from doc_pages import run_page, typed
+from doc_sources import with_additions
+from source_tree import ROOT
+
+from faults.cli.reexec import simulation_environment
+
+pytestmark = pytest.mark.soak
+MARKED = [page for page in PAGES if "<!-- long -->" in page.read_text()]
+FROM_HOWTOS = [line for line, where in BY_OTHERS.items() if Path(where).name == Path(__file__).name]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """What a reader is taken to have: files of his own, and a checkout of vLLM."""
+    shutil.copy(ROOT / "faults" / "cli" / "scenario_template.yaml", tmp_path / "my.yaml")
+    shutil.copy(ROOT / "sim" / "fabric" / "fabrics" / "cx7.toml", tmp_path / "my.toml")
+    (tmp_path / "known.yaml").write_text(
+        "- {group: nothing, owner: nobody, link: nowhere, expires: '2100-01-01'}\n"
+    )
+    connectors = Path("distributed/kv_transfer/kv_connector/v1/moriio")
+    installed = Path(vllm.__file__).parent
+    shutil.copytree(installed / connectors, tmp_path / "vllm" / "vllm" / connectors)
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", LONG)
+def test_a_command_line_ends_as_it_should(
+    line: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the exit code that the page leads one to expect."""
+    code, printed = typed(line, home, monkeypatch)
+    assert code == LONG[line], printed
+
+
+@pytest.mark.parametrize("page", MARKED, ids=lambda page: page.name)
+def test_a_page_can_be_walked_to_its_end(
+    page: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the commands that the quick tests leave out."""
+    run_page(page, home, monkeypatch, long=True)
+
+
+def test_what_the_howtos_add_works(tmp_path: Path) -> None:
+    """The fault strikes, the model is served, and the oracle reports."""
+    environment = simulation_environment({"PYTHONPATH": str(with_additions(tmp_path))})
+    codes, documents = [], []
+    for line in FROM_HOWTOS:
+        command = [sys.executable, "-m", "faults.cli", *shlex.split(line)[1:], "--json"]
+        ran = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        codes.append(ran.returncode)
+        documents.append(json.loads(ran.stdout))
+    assert codes == [0, 0, 1]
+    (fault,) = documents[0]["faults"]
+    assert (fault["kind"], fault["strikes"]) == ("message-jitter", 1)
+    assert documents[1]["requests"]["length"] == 4
+    assert "patience" in {violation["oracle"] for violation in documents[2]["violations"]}

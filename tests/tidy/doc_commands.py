@@ -1,0 +1,162 @@
+"""Finds the command lines of the documents, and says which test runs each.
+
+A fenced ``console`` block after a line ``<!-- run -->`` (or ``<!-- run: exit N -->``) is executed
+by ``tests/scenario/test_docs.py`` and its output compared; one after ``<!-- long -->`` by the soak
+runs, where it has to end without a surprise. Lines elsewhere are in one of the tables below.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from source_tree import ROOT
+from typer.main import get_command
+
+from faults.cli import dispatch
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+RUN = re.compile(r"^<!-- (?P<how>run(?:: exit (?P<code>\d+))?|long) -->\n```console\n"
+                 r"(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)  # fmt: skip
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_LINE = re.compile(
+    r"^(?:    )?(?:\$ )?((?:PYTHONPATH=\S+ )?faultlab (?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE
+)
+_COMMENT = re.compile(r" # .*$")
+_INLINE = re.compile(r"`(faultlab [a-z][^`]*)`")
+
+_LEASE = "PYTHONPATH=docs/examples faultlab run"
+_SETTINGS = """--extra-config '{"read_mode": "true", "http_port": 8000}'"""
+
+QUICK = {
+    "faultlab fabrics": 0,
+    "faultlab run --connector hybrid --requests 20 --set length_scale=0.05": 0,
+}
+"""Run by ``tests/scenario/test_docs.py``, with their exit codes."""
+
+LONG = {
+    "faultlab run recall-2k": 0,
+    "faultlab run --connector hybrid --set producer_connector=moriio": 0,
+    "faultlab run --connector moriio --set producer_connector=hybrid": 0,
+    'faultlab run --extra-config \'{"read_mode": "false"}\'': 0,
+    "faultlab run --connector reference": 0,
+    "faultlab run --connector example": 0,
+    "faultlab run late-hand-off --overlay ~/vllm": 1,
+    "faultlab fabrics mi300x-thor2": 0,
+    "faultlab run --fabric mi300x-thor2": 0,
+    "faultlab run --fabric my.toml": 0,
+    "faultlab run --fault early-hand-off:request=req-1,phase=prefill": 1,
+    "faultlab run --fault disagreement:node=d0,dtype=float16": 1,
+    (
+        "faultlab run --model deepseek-mla --set speculation.method=mtp "
+        "--set num_speculative_tokens=2"
+    ): 0,
+    "faultlab run late-hand-off --set 'router.holds=[]'": 0,
+    "faultlab run my.yaml --set tp_size=2 --set executor=multi-process": 0,
+    "faultlab run my.yaml --set extra_config.transfer_timeout=5": 0,
+    "faultlab doctor --hardware": 1,
+    f"{_LEASE} retried-hand-off --connector lease_connector:LeaseConnector {_SETTINGS}": 1,
+    (
+        f"{_LEASE} --connector lease_connector:LeaseConnector --requests 60 --perturb --seed 1 "
+        f"--set length_scale=0.1 {_SETTINGS}"
+    ): 0,
+    (
+        "faultlab run --set extra_config.read_mode=false --fault stop-token:request=req-1 "
+        "--fault late-landing:request=req-1,by_s=0.5,count=null"
+    ): 1,
+}
+"""Run by ``tests/soak/test_long_commands.py``, with their exit codes."""
+
+BY_OTHERS = {
+    "faultlab faults": "tests/scenario/test_howtos.py",
+    "faultlab oracles": "tests/scenario/test_howtos.py",
+    "faultlab models": "tests/unit/test_cli_lists.py",
+    "faultlab run --requests 4 --set length_scale=0.05 --fault message-jitter:count=3,up_to_ms=5": (
+        "tests/soak/test_long_commands.py"
+    ),
+    "faultlab run --model small-gqa --requests 4 --set length_scale=0.05": (
+        "tests/soak/test_long_commands.py"
+    ),
+    "faultlab run late-hand-off --set "
+    "workload.requests='[{request_id: late, prompt: [[1, 64]], max_tokens: 2}]'": (
+        "tests/soak/test_long_commands.py"
+    ),
+    'faultlab run --connector package.module:Class --extra-config \'{"key": "value"}\'': (
+        "only whoever reads it has that connector"
+    ),
+    "faultlab doctor --hardware --serve 6300": "waits for another machine",
+    "faultlab doctor --hardware --peer node2:6300": "asks another machine",
+    "faultlab bench": "tests/unit/test_bench.py; in full it takes minutes",
+    "faultlab bench --full": "tests/unit/test_bench.py; in full it takes most of an hour",
+    "faultlab bench standard-fault-free kernel --json": "tests/unit/test_bench.py",
+    "faultlab bench trace-100 --trace mooncake_fast25_conversation_trace.jsonl": (
+        "needs a trace that is not part of this repository"
+    ),
+}
+"""What only another test can run, by that test or by the reason why nothing here can."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One command line as it is typed, without prompt, continuation and comment."""
+
+    page: str
+    text: str
+    is_marked: bool = False
+
+    @property
+    def arguments(self) -> list[str]:
+        """What follows ``faultlab``."""
+        words = shlex.split(self.text)
+        return words[words.index("faultlab") + 1 :]
+
+
+def lines() -> Iterator[Line]:
+    """Every command line in a block of a page, fenced or indented."""
+    for page in PAGES:
+        text = page.read_text()
+        for found in RUN.finditer(text):
+            for line in commands_in(found["text"], prompt=True):
+                yield Line(page.name, line, is_marked=True)
+        rest = RUN.sub("", text)
+        blocks = [*_FENCE.findall(rest), *_indented(_FENCE.sub("", rest))]
+        for block in blocks:
+            for line in commands_in(block):
+                yield Line(page.name, line)
+
+
+def commands_in(block: str, *, prompt: bool = False) -> list[str]:
+    """The command lines of a block; with ``prompt`` only those behind a ``$``."""
+    return [
+        _COMMENT.sub("", " ".join(match[1].replace("\\\n", " ").split()))
+        for match in _LINE.finditer(block)
+        if not prompt or match[0].lstrip().startswith("$ ")
+    ]
+
+
+def inline() -> Iterator[Line]:
+    """Every command line in running text and tables."""
+    for page in PAGES:
+        for found in _INLINE.findall(_FENCE.sub("", page.read_text())):
+            yield Line(page.name, " ".join(found.split()))
+
+
+def parse(arguments: list[str]) -> None:
+    """Give ``arguments`` to the real parser, and call nothing.
+
+    Raises:
+        TyperException: an unknown command or option, or a value that is not accepted.
+    """
+    group = get_command(dispatch.build(arguments))
+    with contextlib.ExitStack() as stack:
+        whole = stack.enter_context(group.make_context("faultlab", list(arguments)))
+        rest = [*whole._protected_args, *whole.args]
+        name, command, rest = group.resolve_command(whole, rest)
+        command.make_context(name, rest, parent=whole)
+
+
+def _indented(text: str) -> list[str]:
+    return re.findall(r"(?:^    .*\n?)+", text, flags=re.MULTILINE)

@@ -1,0 +1,65 @@
+"""Every command line in the documents is one that works, and some test runs it."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+from doc_commands import BY_OTHERS, LONG, QUICK, Line, inline, lines, parse
+from source_tree import ROOT
+from typer.exceptions import TyperException
+
+LINES = list(lines())
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(LINES), ids=lambda line: line.text)
+def test_the_parser_accepts_every_command_line(line: Line) -> None:
+    """Its command exists, its options do, and values have the right type."""
+    parse(line.arguments)
+
+
+def test_running_text_names_commands_and_options_that_exist() -> None:
+    """It may leave out what a command needs (``faultlab report``), or say ``...`` for it."""
+    for line in dict.fromkeys(inline()):
+        words = shlex.split(line.text.partition(" > ")[0])[1:]
+        try:
+            parse([word for word in words if word != "..."])
+        except TyperException as error:
+            said = error.format_message()
+            if not said.startswith("Missing "):
+                pytest.fail(f"{line.page}: {line.text}: {said}")
+
+
+def test_every_command_line_in_a_block_is_run_by_a_test() -> None:
+    """It is marked, or in one table; and no table has a line that no page has."""
+    tables = [*QUICK, *LONG, *BY_OTHERS]
+    assert len(tables) == len(set(tables))
+    unmarked = {line.text for line in LINES if not line.is_marked}
+    assert unmarked - set(tables) == set()
+    assert set(tables) - unmarked == set()
+    assert sum(line.is_marked for line in LINES) >= 15
+
+
+def test_tests_that_are_named_exist() -> None:
+    """A reason is a test's file, or words."""
+    for reason in BY_OTHERS.values():
+        file = reason.split(";")[0]
+        assert not file.startswith("tests/") or (ROOT / file).is_file(), reason
+
+
+@pytest.mark.parametrize(
+    "text", ["faultlab rum", "faultlab run --sed 1", "faultlab run --seed x", "faultlab diff a"]
+)
+def test_a_line_with_a_mistake_is_refused(text: str) -> None:
+    """A wrong name, option, value or number of arguments."""
+    with pytest.raises(TyperException):
+        parse(Line("page", text).arguments)
+
+
+def test_continued_and_commented_lines_are_whole() -> None:
+    """As a shell would read them."""
+    from doc_commands import commands_in
+
+    block = "    faultlab run a \\\n      --seed 2   # twice\n    $ faultlab faults\nfaultlabs\n"
+    assert commands_in(block) == ["faultlab run a --seed 2", "faultlab faults"]
+    assert commands_in(block, prompt=True) == ["faultlab faults"]
