@@ -43,7 +43,7 @@ LONG = {
     "faultlab run --connector moriio --set producer_connector=hybrid": 0,
     'faultlab run --extra-config \'{"read_mode": "false"}\'': 0,
     "faultlab run --connector reference": 0,
-    "faultlab run --connector example": 0,
+    "faultlab run --connector example --set length_scale=0.05": 0,
     "faultlab run late-hand-off --overlay ~/vllm": 1,
     "faultlab fabrics mi300x-thor2": 0,
     "faultlab run --fabric mi300x-thor2": 0,
