@@ -48,6 +48,7 @@ LONG = {
     "faultlab fabrics mi300x-thor2": 0,
     "faultlab run --fabric mi300x-thor2": 0,
     "faultlab run --fabric my.toml": 0,
+    "faultlab run --fabric calibration/fabric.toml": 0,
     "faultlab run --fault early-hand-off:request=req-1,phase=prefill": 1,
     "faultlab run --fault disagreement:node=d0,dtype=float16": 1,
     (
@@ -57,7 +58,7 @@ LONG = {
     "faultlab run late-hand-off --set 'router.holds=[]'": 0,
     "faultlab run my.yaml --set tp_size=2 --set executor=multi-process": 0,
     "faultlab run my.yaml --set extra_config.transfer_timeout=5": 0,
-    "faultlab doctor --hardware": 1,
+    "faultlab doctor --hardware": 2,
     f"{_LEASE} retried-hand-off --connector lease_connector:LeaseConnector {_SETTINGS}": 1,
     (
         f"{_LEASE} --connector lease_connector:LeaseConnector --requests 60 --perturb --seed 1 "
@@ -86,6 +87,9 @@ BY_OTHERS = {
     ),
     'faultlab run --connector package.module:Class --extra-config \'{"key": "value"}\'': (
         "only whoever reads it has that connector"
+    ),
+    "faultlab campaign --seeds 100 --connector hybrid --fabric calibration/fabric.toml": (
+        "tests/unit/test_campaign.py has a campaign's fabric; a hundred seeds take minutes"
     ),
     "faultlab doctor --hardware --serve 6300": "waits for another machine",
     "faultlab doctor --hardware --peer node2:6300": "asks another machine",
