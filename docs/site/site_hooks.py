@@ -28,6 +28,16 @@ def pages() -> list[Path]:
     return [*(ROOT / name for name in _ELSEWHERE), *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Pages that the navigation of mkdocs.yml has no place for are listed at its end."""
+    placed = str(config.nav)
+    names = [page.relative_to(ROOT).as_posix() for page in pages()]
+    unplaced = [name for name in names if name not in placed]
+    if config.nav and unplaced:
+        config.nav.append({"More": unplaced})
+    return config
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Replace what MkDocs found in docs by the mirror of the repository."""
     theme = [file for file in files if file.src_dir != config.docs_dir]
