@@ -13,7 +13,7 @@ from faults.schedule import check_names, decode
 from sim import run as sim_run
 from sim.outcome import RunResult
 from sim.probes import Probe
-from sim.run import Prepare, TestBed, Watch, free_worlds, injected_by, run_and_leave
+from sim.run import Prepare, TestBed, Watch, freeing_worlds, injected_by, run_and_leave
 from sim.scenario import Scenario
 
 
@@ -56,9 +56,9 @@ def run(
         bed.take_faults()
         nemesis.append(Nemesis(bed, faults))
 
-    result = run_and_leave(scenario, prepare=prepare_all, probe=probe, watch=watch)
-    result = replace(result, injected=injected_by(prepare))
-    faulted = FaultedRun(result, nemesis[0].report(), nemesis[0].table())
-    nemesis.clear()  # it holds the world
-    free_worlds()
+    with freeing_worlds():
+        result = run_and_leave(scenario, prepare=prepare_all, probe=probe, watch=watch)
+        result = replace(result, injected=injected_by(prepare))
+        faulted = FaultedRun(result, nemesis[0].report(), nemesis[0].table())
+        nemesis.clear()  # it holds the world
     return faulted

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import sys
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -19,7 +20,7 @@ from sim.stopwatch import wall_clock
 from sim.testbed import TestBed
 from sim.workload import Segment
 
-__all__ = ["Prepare", "RunResult", "TestBed", "free_worlds", "rehearse", "run", "run_and_leave"]
+__all__ = ["Prepare", "RunResult", "TestBed", "freeing_worlds", "rehearse", "run", "run_and_leave"]
 
 
 class Watch(Protocol):
@@ -54,9 +55,8 @@ def run(
             this process has another hash seed than all runs have.
         TestbedError: the testbed itself failed.
     """
-    result = run_and_leave(scenario, prepare=prepare, probe=probe, watch=watch)
-    free_worlds()
-    return result
+    with freeing_worlds():
+        return run_and_leave(scenario, prepare=prepare, probe=probe, watch=watch)
 
 
 def run_and_leave(
@@ -66,16 +66,24 @@ def run_and_leave(
     probe: Probe | None = None,
     watch: Watch | None = None,
 ) -> RunResult:
-    """As ``run``, for callers that still hold on to the world; ``free_worlds`` is up to them."""
+    """As ``run``, for callers that still hold on to the world, within ``freeing_worlds``."""
     _require_hash_seed()
     rehearse(scenario, watch)
     return _run(scenario, prepare, probe, watch)
 
 
-def free_worlds() -> None:
-    """Free the worlds that nobody holds on to: they are full of cycles, and would pile up until
-    Python saw to it. One that is still held is gone through all the same, for nothing."""
-    gc.collect()
+@contextmanager
+def freeing_worlds() -> Iterator[None]:
+    """At the end, free the worlds that nobody holds on to any more: they are full of cycles, and
+    would pile up until Python saw to it. Before that Python would only go through them in vain."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect()
+        if collecting:
+            gc.enable()
 
 
 def _require_hash_seed() -> None:

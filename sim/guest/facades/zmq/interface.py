@@ -36,7 +36,8 @@ class Socket(AttributeSetter):
         self._core = context._core.socket(socket_type)
 
     def __del__(self) -> None:
-        if "_core" in self.__dict__:
+        # After the run an effect would hold on to the world that is being freed.
+        if "_core" in self.__dict__ and not self.context._kernel.closing:
             self._core.close()
 
     def __repr__(self) -> str:
@@ -245,7 +246,7 @@ class Context(AttributeSetter):
 
     def __del__(self) -> None:
         """As destroy(), but whoever drops the last reference does not wait."""
-        if "_core" in self.__dict__ and not self.closed:
+        if "_core" in self.__dict__ and not self.closed and not self._kernel.closing:
             self._close_sockets(None)
             self._core.begin_termination()
 
