@@ -1,4 +1,4 @@
-"""Methods that ``dataclasses`` and ``namedtuple`` write as text are compiled once.
+"""What ``dataclasses``, ``namedtuple`` and ``typing`` have as text is compiled once.
 
 Every simulated process has its own copies of the guests' classes, whose texts are the same ones in
 every process and run. The classes and their functions are still made anew; only the code objects,
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import CodeType
 from typing import Any
 
-_PLACES = ((dataclasses, "exec"), (collections, "eval"))
+_PLACES = ((dataclasses, "exec"), (collections, "eval"), (typing, "compile"))
 
 
 @contextmanager
@@ -23,6 +24,7 @@ def compiled_once() -> Iterator[None]:
     """For as long as guest modules are executed."""
     before = [vars(module).get(name) for module, name in _PLACES]
     vars(dataclasses)["exec"], vars(collections)["eval"] = _exec, _eval
+    vars(typing)["compile"] = lambda text, _name, mode: _compiled(text, mode)
     try:
         yield
     finally:

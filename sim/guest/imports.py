@@ -62,6 +62,7 @@ class GuestImporter:
         self._facades = dict(facades)
         self._facades.setdefault("importlib", self._importlib_facade())
         self._sources = sources
+        self._answers: dict[str, bool] = {}  # of is_guest
         self._copies: dict[str, ModuleType] = {}
         self._views: dict[str, ModuleType] = {}
         self._builtins = {**vars(builtins), "__import__": self._import}
@@ -90,9 +91,10 @@ class GuestImporter:
         return self._copies[name]
 
     def is_guest(self, name: str) -> bool:
-        while name and name not in self._roots:
-            name = name.rpartition(".")[0]
-        return bool(name)
+        if name not in self._answers:
+            above = name.rpartition(".")[0]
+            self._answers[name] = name in self._roots or (bool(above) and self.is_guest(above))
+        return self._answers[name]
 
     def is_special(self, name: str) -> bool:
         """Whether guests get anything but the shared module under this name."""

@@ -20,6 +20,12 @@ class _Reader(pickle.Unpickler):
         self._receiver = receiver
 
     def find_class(self, module: str, name: str) -> Any:
+        known, place = self._receiver.unpickled, (module, name)
+        if place not in known:
+            known[place] = self._find(module, name)
+        return known[place]
+
+    def _find(self, module: str, name: str) -> Any:
         if module.startswith(GUEST_ROOT + "."):
             _, _, original = module.split(".", 2)
             self._receiver.load(original)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import ModuleType
+from typing import Any
 
 from sim.guest.imports import GuestImporter
 from sim.kernel import Process
@@ -14,6 +15,8 @@ class GuestProcess:
     def __init__(self, process: Process, importer: GuestImporter) -> None:
         self.process = process
         self.importer = importer
+        self.unpickled: dict[tuple[str, str], Any] = {}
+        """What messages to this process have named, by module and name: looked up once."""
         process.resources["guest"] = self
 
     def load(self, name: str) -> ModuleType:

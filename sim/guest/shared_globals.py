@@ -8,7 +8,6 @@ value of the process that is about to run is put in place before it runs.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
 from typing import Any
 
 from sim.kernel import Process
@@ -35,11 +34,11 @@ class SharedGlobals:
     """Swaps the shared globals at each change of process; ``restore`` ends with the originals."""
 
     def __init__(self) -> None:
-        self._slots: list[tuple[ModuleType, str]] = []
+        self._slots: list[tuple[dict[str, Any], str]] = []
         for module_name, attribute in SHARED_GLOBALS:
             module = importlib.import_module(module_name)
-            if hasattr(module, attribute):
-                self._slots.append((module, attribute))
+            if attribute in vars(module):
+                self._slots.append((vars(module), attribute))
         self._original = self._read()
         self._owner: Process | None = None
 
@@ -55,8 +54,9 @@ class SharedGlobals:
         self._write(self._original)
 
     def _read(self) -> list[Any]:
-        return [getattr(module, attribute) for module, attribute in self._slots]
+        return [names[name] for names, name in self._slots]
 
     def _write(self, values: list[Any]) -> None:
-        for (module, attribute), value in zip(self._slots, values, strict=True):
-            setattr(module, attribute, value)
+        for (names, name), value in zip(self._slots, values, strict=True):
+            if names[name] is not value:
+                names[name] = value

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType
@@ -74,10 +76,17 @@ class GuestSources:
                 if path.is_file():
                     self._overlay_is_used = True
                     return path, path.name == "__init__.py"
-        spec = _find_spec(name)
-        if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
-            raise ModuleNotFoundError(f"no Python source for guest module {name!r}", name=name)
-        return Path(spec.origin), spec.submodule_search_locations is not None
+        return _installed(name, tuple(sys.path))
+
+
+@cache
+def _installed(name: str, _search_path: tuple[str, ...]) -> tuple[Path, bool]:
+    """Where module ``name`` is, and whether it is a package: looked for once in the life of an
+    interpreter, as installed modules stay where they are. ModuleNotFoundError without a source."""
+    spec = _find_spec(name)
+    if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
+        raise ModuleNotFoundError(f"no Python source for guest module {name!r}", name=name)
+    return Path(spec.origin), spec.submodule_search_locations is not None
 
 
 def _find_spec(name: str) -> ModuleSpec | None:

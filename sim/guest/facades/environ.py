@@ -22,7 +22,10 @@ class ProcessEnvironment(MutableMapping[str, str]):
         if task is None:
             return _inherited()
         key = f"environ/{task.process.incarnation}"
-        own: dict[str, str] = task.process.resources.setdefault(key, _inherited())
+        resources = task.process.resources
+        if key not in resources:
+            resources[key] = _inherited()
+        own: dict[str, str] = resources[key]
         return own
 
     def __getitem__(self, name: str) -> str:
