@@ -326,7 +326,7 @@ class Kernel:
         if loop is None or loop not in (task.polling_loop, task.own_loop):
             self.env.activity += 1
         if not self.env.unobserved:
-            self.log.switched(self.now_ns, task.number)
+            self.log.switched(self.env._now, task.number)
         if task.guest:
             begin = self._guest_since_s = wall_clock()
             task.switch()
@@ -376,12 +376,15 @@ class Kernel:
             + "\n  ".join(self.describe_waiters())
         )
 
-    def next_happening_ns(self) -> float:
-        """Until when nothing happens but empty looks; infinity if that is for ever."""
+    def next_happening_ns(self, soon_ns: int = 0) -> float:
+        """Until when nothing happens but empty looks; infinity if that is for ever. Of several
+        times up to ``soon_ns`` it may be any."""
         next_ns = math.inf if self._until_ns is None else self._until_ns + 1
         for time_ns, _priority, _order, event in self.env._queue:
             if time_ns < next_ns and not self._is_empty(event):
                 next_ns = time_ns
+                if next_ns <= soon_ns:
+                    break
         return next_ns
 
     def _is_empty(self, event: Any) -> bool:

@@ -175,7 +175,9 @@ class PollingLoop:
             for loop in self._kernel.polling_loops
             if (loop._next_look is not None and loop.is_quiet()) or loop is self
         )
-        horizon_ns = min(self._kernel.next_happening_ns(), quiet_until_ns)
+        if quiet_until_ns <= (soon_ns := now_ns + self._period_ns):
+            return 0
+        horizon_ns = min(self._kernel.next_happening_ns(soon_ns), quiet_until_ns)
         if horizon_ns == math.inf:
             return 0
         return max(0, math.floor(horizon_ns - 1 - now_ns) // self._period_ns)
