@@ -12,6 +12,7 @@ from faults.bench.scenarios import (
     CONNECTORS,
     CONNECTORS_LONG,
     GROWTH,
+    HYBRID,
     IDLE,
     KERNEL,
     STANDARD,
@@ -105,6 +106,7 @@ _COSTS = {
 
 _ROWS = {
     STANDARD: _run_rows,
+    HYBRID: _run_rows,
     KERNEL: _kernel_rows,
     GROWTH: _growth_rows,
     IDLE: _idle_rows,

@@ -9,9 +9,10 @@ import msgspec
 from sim.scenario import Scenario, load
 
 STANDARD, GROWTH, IDLE, TRACE = "standard-fault-free", "growth", "idle", "trace-100"
+HYBRID = "hybrid-standard"
 KERNEL = "kernel"
 CONNECTORS, CONNECTORS_LONG = "connectors", "connectors-long"
-SECTIONS = (STANDARD, KERNEL, GROWTH, IDLE, CONNECTORS, CONNECTORS_LONG, TRACE)
+SECTIONS = (STANDARD, HYBRID, KERNEL, GROWTH, IDLE, CONNECTORS, CONNECTORS_LONG, TRACE)
 
 _DIRECTORY = Path(__file__).parent
 

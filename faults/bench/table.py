@@ -20,6 +20,7 @@ from faults.bench.scenarios import (
     CONNECTORS,
     CONNECTORS_LONG,
     GROWTH,
+    HYBRID,
     IDLE,
     KERNEL,
     STANDARD,
@@ -52,6 +53,10 @@ def _standard(effort: Effort) -> dict[str, Any]:
     scenario = fixed_scenario(STANDARD)
     figures = measure(scenario, effort.runs).figures()
     return {**figures, "profile": shares(scenario, effort.runs)}
+
+
+def _hybrid(effort: Effort) -> dict[str, Any]:
+    return measure(fixed_scenario(HYBRID), effort.runs).figures()
 
 
 def _kernel(effort: Effort) -> dict[str, Any]:
@@ -103,6 +108,7 @@ def _trace(effort: Effort) -> dict[str, Any]:
 
 _SECTIONS: dict[str, Callable[[Effort], dict[str, Any]]] = {
     STANDARD: _standard,
+    HYBRID: _hybrid,
     KERNEL: _kernel,
     GROWTH: _growth,
     IDLE: _idle,

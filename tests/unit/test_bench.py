@@ -16,6 +16,7 @@ from faults.bench.scenarios import (
     CONNECTORS,
     CONNECTORS_LONG,
     GROWTH,
+    HYBRID,
     IDLE,
     STANDARD,
     TRACE,
@@ -94,7 +95,10 @@ def test_a_trace_is_measured_when_there_is_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["bench", "speed"], "speed: no such section; there are: standard-fault-free, kernel"),
+        (
+            ["bench", "speed"],
+            "speed: no such section; there are: standard-fault-free, hybrid-standard, kernel",
+        ),
         (["bench", TRACE], "needs a trace; give --trace, or set FAULTLAB_TRACES"),
     ],
 )
@@ -147,6 +151,7 @@ def test_the_table_has_a_line_for_every_figure() -> None:
     costs |= {"read_bytes": 7168.0, "held_bytes": 8.0}
     sections = {
         STANDARD: run,
+        HYBRID: run,
         "kernel": measured("kernel", effort),
         GROWTH: {"points": [{**run, "ms_per_request": 1.5}]},
         IDLE: {**run, "empty_steps": 10, "us_per_empty_step": 2.5},
