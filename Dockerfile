@@ -3,8 +3,8 @@
 #   docker build --tag faultlab .
 #   docker build --build-arg IMAGE=rocm/vllm --build-arg TAG=... --tag faultlab .
 #
-# torch, vLLM and mori are the image's own and stay as they are: what is installed there is a
-# constraint for everything that comes in, so that the build fails rather than moves a package.
+# Nothing of the image is changed: faultlab is installed into an environment that sees what the image
+# has (scripts/overlay_venv.sh), and the image's own vllm finds the connector by PYTHONPATH.
 ARG IMAGE=vllm/vllm-openai-rocm
 ARG TAG=v0.33.0
 FROM ${IMAGE}:${TAG}
@@ -16,11 +16,13 @@ COPY sim sim
 COPY faults faults
 COPY hw_tests hw_tests
 COPY docs docs
-RUN python3 -m pip list --format=freeze > installed.txt \
-    && python3 -m pip install --no-cache-dir --constraint installed.txt . 'pytest>=8.3' \
-    && cd / && python3 -c 'from importlib.util import find_spec; assert find_spec("connector.hybrid")'
+COPY scripts/overlay_venv.sh scripts/overlay_venv.sh
+RUN scripts/overlay_venv.sh python3 /faultlab-venv --no-cache-dir . 'pytest>=8.3' \
+    && cd / && /faultlab-venv/bin/python -c 'from importlib.util import find_spec as find; \
+        assert find("connector.hybrid") and find("vllm") and find("torch")'
 
 # The tests run from the sources here, and so does whoever enters the container.
 ENV PYTHONPATH=/faultlab
+ENV PATH=/faultlab-venv/bin:${PATH}
 ENTRYPOINT []
 CMD ["faultlab", "doctor", "--hardware"]

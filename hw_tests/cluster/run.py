@@ -18,7 +18,7 @@ from hw_tests.cluster.report import Report, Test, read_junit
 from hw_tests.cluster.suites import SUITES
 from hw_tests.process.arms import PRELOADED
 from hw_tests.process.host_pair import HostPair
-from hw_tests.process.messages import Role
+from hw_tests.process.messages import HOST, Role
 
 _ROOT = Path(__file__).parents[2]
 Hosts = Mapping[Role, RemoteHost]
@@ -116,7 +116,7 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     """
     print("between the two hosts:", flush=True)
     junit = options.out / "pair.xml"
-    local = all(host.address.startswith("127.") for host in hosts.values())
+    local = all(host.address == HOST for host in hosts.values())
     arguments = [f"--rootdir={_ROOT}", f"-c={_ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
     arguments += [f"--arm={options.arm}", f"--junitxml={junit.absolute()}"]
     arguments += [*SUITES[options.suite].both, *options.narrowed]

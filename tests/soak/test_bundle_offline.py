@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 import tarfile
 from pathlib import Path
 
@@ -21,8 +20,13 @@ def offline(command: list[str], cwd: Path, **environment: str) -> subprocess.Com
     return subprocess.run([*OFFLINE, *env, *command], cwd=cwd, capture_output=True, text=True)
 
 
+def installed(python: str) -> str:
+    command = [python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
 def test_a_bundle_installs_and_runs_without_a_network(tmp_path: Path) -> None:
-    """Into an empty environment; then, with this one's torch and vLLM, a case on the simulator."""
+    """Into an empty environment; then beside torch and vLLM, and a case on the simulator."""
     if subprocess.run([*OFFLINE, "true"], capture_output=True).returncode:
         pytest.skip("unshare may not cut off the network on this machine; run it as root")
     version = f"--python={sys.version_info[0]}.{sys.version_info[1]}"
@@ -32,22 +36,25 @@ def test_a_bundle_installs_and_runs_without_a_network(tmp_path: Path) -> None:
     with tarfile.open(packed) as tar:
         tar.extractall(tmp_path, filter="data")
     bundle = packed.with_suffix("")
-    venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-    python = str(venv / "bin/python")
-
-    done = offline(["bash", "install.sh"], bundle, PYTHON=python)
+    empty = tmp_path / "empty"
+    subprocess.run([sys.executable, "-m", "venv", str(empty)], check=True)
+    done = offline(["bash", "install.sh"], bundle, PYTHON=f"{empty}/bin/python")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert offline([f"{venv}/bin/faultlab", "--help"], tmp_path).returncode == 0
-    doctor = offline([f"{venv}/bin/faultlab", "doctor"], tmp_path)
+    faultlab = str(bundle / "venv/bin/faultlab")
+    assert offline([faultlab, "--help"], tmp_path).returncode == 0
+    doctor = offline([faultlab, "doctor"], tmp_path)
     assert doctor.returncode == 2
     assert "torch" in doctor.stdout
 
-    (site,) = venv.glob("lib/python*/site-packages")
-    (site / "image.pth").write_text(sysconfig.get_path("purelib"))
+    before = installed(sys.executable)
+    beside = tmp_path / "beside"
+    done = offline(["bash", "install.sh"], bundle, PYTHON=sys.executable, VENV=str(beside))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert installed(sys.executable) == before
+    python = str(beside / "bin/python")
     case = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "hw_tests/test_conformance.py"]
     done = offline([python, *case, "-k", "engine_descriptor"], bundle / "source")
     assert "1 passed" in done.stdout, done.stdout + done.stderr
-    run = offline([f"{venv}/bin/faultlab", "run", "--requests", "2"], tmp_path)
+    run = offline([python, "-m", "faults.cli", "run", "--requests", "2"], bundle / "source")
     assert run.returncode == 0, run.stdout + run.stderr
     assert "2: 2 length" in run.stdout

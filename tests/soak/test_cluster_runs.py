@@ -14,7 +14,7 @@ import pytest
 from far_hosts import ROOT, make_clients, marked, until, until_none
 
 pytestmark = pytest.mark.soak
-TWO = ["--producer=node1=127.0.0.1", "--consumer=node2=127.0.0.1", "--arm=sim"]
+TWO = ["--producer=node1=127.0.0.2", "--consumer=node2=127.0.0.3", "--arm=sim"]
 
 
 def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -33,14 +33,16 @@ def report_of(tmp_path: Path) -> dict[str, Any]:
 
 def test_a_run_passes_and_leaves_a_report_and_no_process(tmp_path: Path) -> None:
     """Cases on the host, reads between the two, a kill on either, and garbage from here."""
-    chosen = "a_read_fills or killed_before or garbage or engine_descriptor"
+    chosen = "a_read_fills or killed_before or garbage or late_messages or engine_descriptor"
     with start(tmp_path, "--way=srun", "--", "-k", chosen) as run:
         assert run.stdout is not None
         said = run.stdout.read()
     assert run.returncode == 0, said
     document = report_of(tmp_path)
     assert document["passed"]
-    assert document["counts"] == {"passed": 7, "failed": 0, "not run": 0}
+    assert document["counts"] == {"passed": 7, "failed": 0, "not run": 1}
+    reasons = [test["reason"] for test in document["tests"] if test["how"] == "not run"]
+    assert reasons == ["its proxy can stand between engines of its own machine only"]
     logs = {name.partition("/")[0] for name in document["files"] if name.endswith(".log")}
     assert logs == {"producer-node1", "consumer-node2"}
     events = "".join(log.read_text() for log in (tmp_path / "out/consumer-node2").glob("*.log"))
