@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.report import NOTES, Report, write
@@ -29,7 +30,8 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(commands(options)), flush=True)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
-    settings = {"command": list(arguments), "run": options.settings.run}
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    settings = {"command": list(arguments), "run": options.settings.run, "started": started}
     report = Report(options.arm, settings)
     print(f"{options.arm}: {NOTES[options.arm]}", flush=True)
     code = _run(options, report)

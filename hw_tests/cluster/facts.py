@@ -44,7 +44,7 @@ def facts_of(arm: str) -> dict[str, Any]:
         },
         "packages": {name: _version(name) for name in PACKAGES},
         "sources": {name: _digest(name) for name in SOURCES},
-        "installed": {each.name: each.version for each in metadata.distributions()},
+        "installed": dict(sorted((each.name, each.version) for each in metadata.distributions())),
         "environment": {
             name: value
             for name, value in sorted(os.environ.items())

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jinja2 import Environment
 
-_TEMPLATE = """<!doctype html><html lang="en"><meta charset="utf-8">
+_TEMPLATE = """{% macro table(rows) %}<table>
+<tr><th></th>{% for role in d.hosts %}<th>{{ role }}</th>{% endfor %}</tr>
+{% for name, values in rows %}<tr><th>{{ name }}</th>
+{% for value in values %}<td>{{ 'none' if value is none else value }}</td>{% endfor %}</tr>
+{% endfor %}</table>{% endmacro %}
+<!doctype html><html lang="en"><meta charset="utf-8">
 <title>Hardware validation</title>
 <style>
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 75em; padding: 0 1em }
@@ -22,23 +27,21 @@ pre { white-space: pre-wrap; margin: 0; max-height: 20em; overflow: auto }
 <p class="verdict{{ ' good' if d.passed }}">{{ d.verdict }}</p>
 <p>Arm <b>{{ d.arm }}</b>: {{ d.note }}.</p>
 {% for problem in d.problems %}<pre>{{ problem }}</pre>{% endfor %}
-<h2>Hosts</h2>
-<table><tr><th></th>{% for role in d.hosts %}<th>{{ role }}</th>{% endfor %}</tr>
-{% for name, values in facts %}<tr><th>{{ name }}</th>
-{% for value in values %}<td>{{ 'none' if value is none else value }}</td>{% endfor %}</tr>
-{% endfor %}</table>
-{% for role, facts in d.hosts.items() if facts.preflight %}
-<h2>Preflight of {{ role }}, {{ facts.host }}</h2>
-<table><tr><th>check</th><th></th><th>found</th><th>needed</th></tr>
-{% for check in facts.preflight %}<tr><td>{{ check.name }}</td>
-<td>{{ 'ok' if check.ok else 'MISSING' }}</td><td>{{ check.found }}</td><td>{{ check.needed }}</td>
-</tr>{% endfor %}</table>{% endfor %}
 {% for how in ('failed', 'passed', 'not run') %}
 <h2>{{ how | capitalize }}: {{ d.counts[how] }}</h2>
 <table><tr><th>where</th><th>test</th><th>seconds</th><th></th></tr>
 {% for test in d.tests if test.how == how %}<tr><td>{{ test.where }}</td><td>{{ test.name }}</td>
 <td>{{ '%.1f' | format(test.seconds) }}</td><td><pre>{{ test.reason }}</pre></td></tr>
 {% endfor %}</table>{% endfor %}
+<h2>Hosts</h2>
+{{ table(facts) }}
+<details><summary>Every package</summary>{{ table(installed) }}</details>
+{% for role, facts in d.hosts.items() if facts.preflight %}
+<h2>Preflight of {{ role }}, {{ facts.host }}</h2>
+<table><tr><th>check</th><th></th><th>found</th><th>needed</th></tr>
+{% for check in facts.preflight %}<tr><td>{{ check.name }}</td>
+<td>{{ 'ok' if check.ok else 'MISSING' }}</td><td>{{ check.found }}</td><td>{{ check.needed }}</td>
+</tr>{% endfor %}</table>{% endfor %}
 <h2>Settings</h2>
 <table>{% for name, value in d.settings.items() %}<tr><th>{{ name }}</th><td>{{ value }}</td></tr>
 {% endfor %}</table>
@@ -52,19 +55,27 @@ pre { white-space: pre-wrap; margin: 0; max-height: 20em; overflow: auto }
 
 def page(document: Mapping[str, Any], digest: str) -> str:
     """The whole report; ``digest`` is the hash of its JSON form."""
-    columns = [_rows(facts) for facts in document["hosts"].values()]
-    facts = [(name, [column.get(name) for column in columns]) for name in dict.fromkeys(
-        name for column in columns for name in column
-    )]  # fmt: skip
+    hosts = document["hosts"].values()
     template = Environment(autoescape=True).from_string(_TEMPLATE)
-    return template.render(d=document, digest=digest, facts=facts)
+    return template.render(
+        d=document,
+        digest=digest,
+        facts=_rows([_flat(facts) for facts in hosts]),
+        installed=_rows([facts["installed"] for facts in hosts]),
+    )
 
 
-def _rows(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _rows(columns: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]]:
+    """One for each name that any column has."""
+    names = dict.fromkeys(name for column in columns for name in column)
+    return [(name, [column.get(name) for column in columns]) for name in names]
+
+
+def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for key, value in facts.items():
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and key != "installed":
             rows |= {f"{key}: {name}": each for name, each in value.items()}
-        elif key != "preflight":
+        elif key not in ("preflight", "installed"):
             rows[key] = value
     return rows
