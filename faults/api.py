@@ -11,15 +11,18 @@ import atexit
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from faults.scenario_worker import Refusal, ScenarioWorker
 
 if TYPE_CHECKING:
+    from faults.campaign.pool import Pool
+    from faults.campaign.ray_pool import RayPool
     from faults.campaign.result import SeedResult
     from faults.results import CampaignRun, Run
     from sim.scenario import Scenario
 
+Where = Literal["local", "ray"]
 _WORKER = ScenarioWorker()
 atexit.register(_WORKER.end)
 
@@ -72,6 +75,8 @@ def campaign(
     shard: tuple[int, int] = (1, 1),
     budget_s: float | None = None,
     seed_limit_s: float = 600.0,
+    executor: Where = "local",
+    address: str | None = None,
     known: Sequence[str] = (),
     out: str | Path | None = None,
     resume: bool = False,
@@ -86,24 +91,25 @@ def campaign(
         connector: a known one, or ``package.module:Class``.
         models: to draw from; empty for three of different kinds.
         settings: keys of every seed's scenario, with values as YAML, as ``--set`` takes them.
-        jobs: worker processes; as many as there are processors if None.
+        jobs: worker processes; as many as there are processors, here or in the cluster, if None.
         shard: which part of how many, counted from 1.
         budget_s: start no run after so many seconds.
         seed_limit_s: a run that takes longer has hung.
+        executor: ``local`` for processes here, ``ray`` for a Ray cluster that is there already.
+        address: of the cluster, ``HOST:PORT``; the one that Ray finds if None.
         known: groups of failures that are excused.
         out: a directory for results and the first failing run of each group.
         resume: go on with the campaign in ``out``.
         on_result: called after each seed.
 
     Raises:
-        UsageError: a name or setting is not accepted, or ``out`` is in use.
+        UsageError: a name or setting is not accepted, ``out`` is in use, or there is no cluster.
         TestbedError: the wrong connector was not noticed.
     """
     from faults.campaign.campaign import Campaign  # noqa: PLC0415
     from faults.campaign.canary import sing  # noqa: PLC0415
     from faults.campaign.plan import plan_here  # noqa: PLC0415
-    from faults.campaign.pool import Pool  # noqa: PLC0415
-    from faults.campaign.store import Store  # noqa: PLC0415
+    from faults.campaign.store import ResultsBySeed, Store  # noqa: PLC0415
     from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of  # noqa: PLC0415
     from faults.results import CampaignRun  # noqa: PLC0415
 
@@ -113,10 +119,24 @@ def campaign(
     for number in range(len(options.models)):  # refuse bad names before anything is started
         scenario_of(number, options)
     plan = plan_here(options, range(seeds) if isinstance(seeds, int) else seeds, shard)
-    store = Store(None if out is None else Path(out), plan, resume=resume)
-    planned = Campaign(store, known)
-    with Pool(jobs or os.cpu_count() or 1, seed_limit_s) as pool:
-        canary = sing(pool)
-        planned.run(pool, budget_s, on_result or (lambda result: None))
-    results = sorted(store.results, key=lambda result: result.seed)
-    return CampaignRun(results=results, summary={**planned.document(), "canary": canary})
+    with _executor(executor, address, jobs, seed_limit_s) as workers:
+        store = Store(None if out is None else Path(out), plan, resume=resume)
+        planned = Campaign(store, known)
+        canary = sing(workers)
+        planned.run(workers, budget_s, on_result or (lambda result: None))
+    summary = {**planned.document(), "canary": canary}
+    return CampaignRun(results=ResultsBySeed(store), summary=summary)
+
+
+def _executor(
+    where: Where, address: str | None, jobs: int | None, seed_limit_s: float
+) -> Pool | RayPool:
+    from faults.campaign.pool import Pool  # noqa: PLC0415
+    from faults.campaign.ray_pool import RayPool  # noqa: PLC0415
+    from sim.errors import UsageError  # noqa: PLC0415
+
+    if where == "ray":
+        return RayPool(address, jobs, seed_limit_s)
+    if address is not None:
+        raise UsageError(f"--address {address}: add --executor ray, which it is for")
+    return Pool(jobs or os.cpu_count() or 1, seed_limit_s)

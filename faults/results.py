@@ -5,6 +5,7 @@ Both are data. They are the same whichever process did the work.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -61,12 +62,13 @@ class CampaignRun(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a campaign.
 
     Attributes:
-        results: one for each seed that ran, by seed.
+        results: one for each seed that ran, by seed. They are read from ``out`` when they are first
+            looked at, where there is one.
         summary: counts, groups of failures, coverage and speed: the JSON document of
             ``faultlab campaign``.
     """
 
-    results: list[SeedResult]
+    results: Sequence[SeedResult]
     summary: dict[str, Any]
 
     @property

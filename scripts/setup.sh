@@ -38,4 +38,4 @@ install --no-deps vllm==0.33.0
 install --no-deps -r requirements/cpu.txt
 echo "setup: installing faultlab, its test tools and what builds its documents"
 # The constraints keep a resolver from moving anything that was pinned above.
-install --constraint requirements/cpu.txt --editable '.[test,docs]'
+install --constraint requirements/cpu.txt --editable '.[test,docs,ray]'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from faults.campaign.pool import Pool
+from faults.campaign.executor import Executor
 from faults.campaign.result import SeedResult, summarize
 from faults.campaign.store import Store
 from faults.campaign.worker import Job
@@ -24,11 +24,11 @@ class Campaign:
         self._seen: dict[str, None] = {}
         self._begin_s = wall_clock()
 
-    def run(self, pool: Pool, budget_s: float | None, on_result: OnResult) -> None:
+    def run(self, executor: Executor, budget_s: float | None, on_result: OnResult) -> None:
         """Run what is not done yet, until the seeds, the time or the user's patience end."""
-        for result in self.store.results:
+        for result in self.store.results():
             self._note(result)
-        results = pool.run(self._to_do(budget_s), self._job)
+        results = executor.run(self._to_do(budget_s), self._job)
         try:
             for result in results:
                 self._note(result)
@@ -42,7 +42,7 @@ class Campaign:
     def document(self) -> dict[str, Any]:
         """What came of it so far."""
         return summarize(
-            self.store.results,
+            self.store.results(),
             self.known,
             seeds=self.store.plan.seeds,
             wall_s=wall_clock() - self._begin_s,
@@ -50,11 +50,10 @@ class Campaign:
         )
 
     def _to_do(self, budget_s: float | None) -> Iterator[int]:
-        done = self.store.done()
         for seed in self.store.plan.seeds:
             if budget_s is not None and wall_clock() - self._begin_s > budget_s:
                 return
-            if seed not in done:
+            if seed not in self.store.done:
                 yield seed
 
     def _job(self, seed: int) -> Job:

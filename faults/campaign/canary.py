@@ -7,11 +7,9 @@ that the workers say about the connector under test is worth anything.
 
 from __future__ import annotations
 
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from faults.campaign.pool import Pool
+from faults.campaign.executor import Executor
 from faults.campaign.result import SeedResult
 from faults.campaign.worker import Job
 from faults.mutants.mutant import Mutant
@@ -34,8 +32,8 @@ class CanaryNotNoticed(TestbedError):
     """The workers ran a wrong connector, and no rule was broken."""
 
 
-def sing(pool: Pool) -> dict[str, Any]:
-    """Let ``pool`` run the canary.
+def sing(executor: Executor) -> dict[str, Any]:
+    """Let ``executor`` run the canary.
 
     Returns:
         The seed and the groups of failures that it fell into.
@@ -43,10 +41,8 @@ def sing(pool: Pool) -> dict[str, Any]:
     Raises:
         CanaryNotNoticed: it fell into none.
     """
-    with TemporaryDirectory(prefix="faultlab-canary-") as directory:
-        CANARY.write(Path(directory))
-        options = CANARY.options(Path(directory), quiet_phase_s=1.0)
-        results = list(pool.run(iter([_SEED]), lambda seed: Job(seed, options)))
+    job = Job(_SEED, CANARY.options(None, quiet_phase_s=1.0), overlay=CANARY.files())
+    results = list(executor.run(iter([_SEED]), lambda seed: job))
     groups = [failure.group for result in results for failure in result.failures]
     if "wrong-bytes/consumer" not in groups:
         raise CanaryNotNoticed(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,7 +10,7 @@ from faults.campaign.result import SeedResult
 from sim.errors import UsageError
 
 
-def write_junit(path: Path, results: Sequence[SeedResult], known: Sequence[str]) -> None:
+def write_junit(path: Path, results: Iterable[SeedResult], known: Sequence[str]) -> None:
     """Seeds that fall into known groups only are skipped, the others that fail are failures."""
     suite = ElementTree.Element("testsuite", name="faultlab campaign")
     for result in sorted(results, key=lambda result: result.seed):
@@ -24,7 +24,7 @@ def write_junit(path: Path, results: Sequence[SeedResult], known: Sequence[str])
         _judge(case, result, known)
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
-    suite.set("tests", str(len(results)))
+    suite.set("tests", str(len(suite)))
     try:
         ElementTree.ElementTree(suite).write(path, encoding="utf-8", xml_declaration=True)
     except OSError as error:

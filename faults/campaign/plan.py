@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -49,12 +50,13 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 def plan_here(options: SwarmOptions, seeds: range, shard: Shard) -> Plan:
     """The plan of a campaign that runs on the software that is installed here."""
     return Plan(
-        options=options, first=seeds.start, end=seeds.stop, shard=shard, versions=_versions()
+        options=options, first=seeds.start, end=seeds.stop, shard=shard, versions=software()
     )
 
 
-def _versions() -> dict[str, str]:
-    """Also of what draws the scenarios, and of the connector that comes with it."""
+@cache
+def software() -> dict[str, str]:
+    """Versions here, also of what draws the scenarios, and of the connector that comes with it."""
     sources = {name: source_digest(_root(name)) for name in ("faults", "connector")}
     return {**versions(), **sources}
 

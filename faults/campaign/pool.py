@@ -10,18 +10,18 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import msgspec
 
+from faults.campaign.executor import MakeJob, lost
 from faults.campaign.result import SeedResult
 from faults.campaign.worker import Job
 from faults.cli.reexec import simulation_environment
 from sim.stopwatch import wall_clock
 
 _LOOKS_EVERY_S = 0.5
-MakeJob = Callable[[int], Job]
 
 
 class _Worker:
@@ -57,22 +57,19 @@ class _Worker:
             return msgspec.json.decode(line, type=SeedResult)
         code = self.process.wait()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        return self._lost(f"the worker process died ({how})")
+        return lost(self.seed, f"the worker process died ({how})", self.since_s)
 
     def hung(self, limit_s: float) -> SeedResult:
         """The result of a seed that took too long; the process is no use any more."""
+        assert self.seed is not None
         self.end()
-        return self._lost(f"the worker process did not finish it within {limit_s:g} s")
+        detail = f"the worker process did not finish it within {limit_s:g} s"
+        return lost(self.seed, detail, self.since_s)
 
     def end(self) -> None:
         """Kill it."""
         self.process.kill()
         self.process.wait()
-
-    def _lost(self, detail: str) -> SeedResult:
-        assert self.seed is not None
-        wall_s = wall_clock() - self.since_s
-        return SeedResult(seed=self.seed, status="error", detail=detail, wall_s=wall_s)
 
 
 class Pool:
@@ -103,7 +100,7 @@ class Pool:
             worker.end()
 
     def run(self, seeds: Iterator[int], make_job: MakeJob) -> Generator[SeedResult, None, None]:
-        """Results as they come, until ``seeds`` ends. Closing the iterator ends those at work."""
+        """As an executor does."""
         try:
             for _ in range(self._jobs):
                 self._start(seeds, make_job)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import msgspec
@@ -68,69 +70,89 @@ def failures_of(violations: Iterable[Violation]) -> list[Failure]:
 
 
 def summarize(
-    results: Sequence[SeedResult],
+    results: Iterable[SeedResult],
     known: Sequence[str],
     *,
     seeds: range,
     wall_s: float,
     interrupted: bool,
 ) -> dict[str, Any]:
-    """The JSON document of a campaign that was to run ``seeds``."""
-    ordered = sorted(results, key=lambda result: result.seed)
-    counts = {status: sum(r.status == status for r in ordered) for status in STATUSES}
+    """The JSON document of a campaign that was to run ``seeds``.
+
+    Results come in any order, each seed once; none is held on to.
+    """
+    tally = _Tally(known)
     every_kind = Coverage().table(name for name in KINDS if possible_phases(name))
-    coverage = merge([every_kind, *(result.coverage for result in ordered)])
-    groups = _groups(ordered, known)
+    coverage = merge(chain([every_kind], map(tally.count, results)))
+    runs = sum(tally.statuses.values())
+    groups = sorted(tally.groups.values(), key=lambda entry: (-entry["seeds"], entry["group"]))
     return {
-        "runs": len(ordered),
-        "passed": counts["passed"],
-        "failed": counts["failed"],
-        "refused": counts["refused"],
-        "errors": counts["error"],
-        "failing_seeds": [r.seed for r in ordered if r.status == "failed"],
+        "runs": runs,
+        "passed": tally.statuses["passed"],
+        "failed": tally.statuses["failed"],
+        "refused": tally.statuses["refused"],
+        "errors": tally.statuses["error"],
+        "failing_seeds": sorted(tally.failing),
         "error_seeds": [
-            {"seed": r.seed, "detail": r.detail} for r in ordered if r.status == "error"
+            {"seed": seed, "detail": detail} for seed, detail in sorted(tally.errors.items())
         ],
-        "by_oracle": _by_oracle(ordered),
+        "by_oracle": dict(sorted(tally.by_oracle.items())),
         "groups": groups,
         "new_groups": [group["group"] for group in groups if not group["known"]],
         "fault_coverage": coverage,
         "holes": [list(hole) for hole in holes(coverage)],
         "wall_s": wall_s,
-        "runs_per_s": len(ordered) / wall_s if wall_s else 0.0,
+        "runs_per_s": runs / wall_s if wall_s else 0.0,
         "interrupted": interrupted,
-        "not_run": len(set(seeds) - {result.seed for result in ordered}),
+        "not_run": len(seeds) - runs,
     }
 
 
 STATUSES: tuple[Status, ...] = ("passed", "failed", "refused", "error")
 
 
-def _by_oracle(results: Iterable[SeedResult]) -> dict[str, int]:
-    """How many runs broke each rule."""
-    counts: dict[str, int] = {}
-    for result in results:
-        for oracle in sorted({failure.oracle for failure in result.failures}):
-            counts[oracle] = counts.get(oracle, 0) + 1
-    return dict(sorted(counts.items()))
+class _Tally:
+    """What is left of results that are counted one by one."""
 
+    def __init__(self, known: Sequence[str]) -> None:
+        self.statuses = Counter[str]()
+        self.failing: list[int] = []
+        self.errors: dict[int, str] = {}
+        self.by_oracle = Counter[str]()
+        """How many runs broke each rule."""
+        self.groups: dict[str, dict[str, Any]] = {}
+        """Each with its smallest seed, whose words stand for it, and the first artifact."""
+        self._known = known
+        self._artifact_seeds: dict[str, int] = {}
 
-def _groups(results: Iterable[SeedResult], known: Sequence[str]) -> list[dict[str, Any]]:
-    """Each with its smallest seed, whose artifact and words stand for it."""
-    groups: dict[str, dict[str, Any]] = {}
-    for result in results:
+    def count(self, result: SeedResult) -> Table:
+        """Count a result, and return what it covered."""
+        self.statuses[result.status] += 1
+        if result.status == "failed":
+            self.failing.append(result.seed)
+        if result.status == "error":
+            self.errors[result.seed] = result.detail
+        self.by_oracle.update({failure.oracle for failure in result.failures})
         for failure in result.failures:
-            entry = groups.setdefault(
-                failure.group,
-                {
-                    "group": failure.group,
-                    "known": failure.group in known,
-                    "smallest_seed": result.seed,
-                    "seeds": 0,
-                    "detail": failure.detail,
-                    "artifact": None,
-                },
-            )
-            entry["seeds"] += 1
-            entry["artifact"] = entry["artifact"] or result.artifact
-    return sorted(groups.values(), key=lambda entry: (-entry["seeds"], entry["group"]))
+            self._count_in_group(failure, result)
+        return result.coverage
+
+    def _count_in_group(self, failure: Failure, result: SeedResult) -> None:
+        entry = self.groups.setdefault(
+            failure.group,
+            {
+                "group": failure.group,
+                "known": failure.group in self._known,
+                "smallest_seed": result.seed,
+                "seeds": 0,
+                "detail": failure.detail,
+                "artifact": None,
+            },
+        )
+        entry["seeds"] += 1
+        if result.seed < entry["smallest_seed"]:
+            entry |= {"smallest_seed": result.seed, "detail": failure.detail}
+        with_artifact = self._artifact_seeds.get(failure.group)
+        if result.artifact and (with_artifact is None or result.seed < with_artifact):
+            entry["artifact"] = result.artifact
+            self._artifact_seeds[failure.group] = result.seed

@@ -6,7 +6,10 @@ stopped, and is legible at any time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
+from typing import overload
 
 import msgspec
 
@@ -18,12 +21,17 @@ PLAN_FILE, RESULTS_FILE, FAILURES = "campaign.json", "results.jsonl", "failures"
 
 
 class Store:
-    """Results in ``directory``, or nowhere but in memory when there is none."""
+    """Results in ``directory``, or nowhere but in memory when there is none.
+
+    What is in the directory is not in memory: a campaign may have a million seeds.
+    """
 
     def __init__(self, directory: Path | None, plan: Plan, *, resume: bool = False) -> None:
         self.directory = directory
         self.plan = plan
-        self.results: list[SeedResult] = []
+        self.done: set[int] = set()
+        """The seeds that had a result before; one whose process died is tried again."""
+        self._in_memory: list[SeedResult] = []
         if directory is not None:
             self._open(directory, resume=resume)
 
@@ -34,19 +42,20 @@ class Store:
 
     def add(self, result: SeedResult) -> None:
         """Keep one more result."""
-        self.results.append(result)
-        if self.directory is not None:
-            with (self.directory / RESULTS_FILE).open("ab") as file:
-                file.write(msgspec.json.encode(result) + b"\n")
+        if self.directory is None:
+            self._in_memory.append(result)
+            return
+        with (self.directory / RESULTS_FILE).open("ab") as file:
+            file.write(msgspec.json.encode(result) + b"\n")
 
-    def done(self) -> set[int]:
-        """The seeds that have a result. One whose process died is tried again on resuming."""
-        return {result.seed for result in self.results if result.status != "error"}
+    def results(self) -> Iterator[SeedResult]:
+        """All that are kept, in the order in which they came."""
+        return iter(self._in_memory) if self.directory is None else _results(self.directory)
 
     def _open(self, directory: Path, *, resume: bool) -> None:
         path = directory / PLAN_FILE
         if resume:
-            self.results = self._continued(directory)
+            self._require_same_plan(directory)
             self._rewrite(directory)
             return
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -60,40 +69,71 @@ class Store:
         except OSError as error:
             raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
 
-    def _continued(self, directory: Path) -> list[SeedResult]:
-        plan, results = read(directory)
+    def _require_same_plan(self, directory: Path) -> None:
+        plan = _plan(directory)
         if plan != self.plan:
             differing = plan.differences(self.plan) or [f"shard {plan.shard} and {self.plan.shard}"]
             raise UsageError(
                 f"{directory}: another campaign is in it ({'; '.join(differing)}, here); give the "
                 "same options, or another --out"
             )
-        return results
 
     def _rewrite(self, directory: Path) -> None:
         """Without results that are tried again, and without a line that was cut off."""
-        done = self.done()
-        self.results = [result for result in self.results if result.seed in done]
-        lines = b"".join(msgspec.json.encode(result) + b"\n" for result in self.results)
-        (directory / RESULTS_FILE).write_bytes(lines)
+        kept = directory / f"{RESULTS_FILE}.new"
+        with kept.open("wb") as file:
+            for result in _results(directory):
+                if result.status != "error":
+                    file.write(msgspec.json.encode(result) + b"\n")
+                    self.done.add(result.seed)
+        kept.replace(directory / RESULTS_FILE)
+
+
+class ResultsBySeed(Sequence[SeedResult]):
+    """Those of ``store`` in the order of seeds; in memory only once somebody looks at them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @cached_property
+    def _sorted(self) -> list[SeedResult]:
+        return sorted(self._store.results(), key=lambda result: result.seed)
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    @overload
+    def __getitem__(self, index: int) -> SeedResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SeedResult]: ...
+
+    def __getitem__(self, index: int | slice) -> SeedResult | list[SeedResult]:
+        return self._sorted[index]
 
 
 def read(directory: Path) -> tuple[Plan, list[SeedResult]]:
     """What a campaign has left in ``directory``; UsageError if there is none."""
+    return _plan(directory), list(_results(directory))
+
+
+def _plan(directory: Path) -> Plan:
     path = directory / PLAN_FILE
     try:
-        plan = msgspec.json.decode(path.read_bytes(), type=Plan)
+        return msgspec.json.decode(path.read_bytes(), type=Plan)
     except OSError as error:
         raise UsageError(f"{path}: is no campaign: {error.strerror}") from error
     except msgspec.DecodeError as error:
         raise UsageError(f"{path}: is no campaign: {error}") from error
-    results = directory / RESULTS_FILE
-    lines = results.read_bytes().splitlines() if results.exists() else []
-    return plan, [result for line in lines if (result := _decoded(line)) is not None]
 
 
-def _decoded(line: bytes) -> SeedResult | None:
-    try:
-        return msgspec.json.decode(line, type=SeedResult)
-    except msgspec.DecodeError:  # the campaign was ended while it wrote this line
-        return None
+def _results(directory: Path) -> Iterator[SeedResult]:
+    path = directory / RESULTS_FILE
+    if not path.exists():
+        return
+    with path.open("rb") as lines:
+        for line in lines:
+            try:
+                yield msgspec.json.decode(line, type=SeedResult)
+            except msgspec.DecodeError:
+                continue  # the campaign was ended while it wrote this line

@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import IO
 
 import msgspec
 
 from faults import artifact
+from faults.campaign.overlay import with_overlay, write_overlay
 from faults.campaign.refusal import without_refusals
 from faults.campaign.result import SeedResult, Status, failures_of
 from faults.campaign.swarm import SwarmOptions, scenario_of
@@ -23,12 +25,16 @@ from sim.stopwatch import wall_clock
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A seed to run; its artifact goes to ``directory`` if it fails in a group not in ``seen``."""
+    """A seed to run; its artifact goes to ``directory`` if it fails in a group not in ``seen``.
+
+    ``overlay`` has the files of an overlay by their paths, where the job brings its own.
+    """
 
     seed: int
     options: SwarmOptions
     directory: str | None = None
     seen: list[str] = []
+    overlay: dict[str, str] = {}
 
 
 def main() -> int:
@@ -55,13 +61,20 @@ def run_job(job: Job) -> SeedResult:
     """Run one seed; a failure of the testbed is an answer, too."""
     begin = wall_clock()
     try:
-        result = _run(job)
+        result = _run_with_overlay(job) if job.overlay else _run(job)
     except StartRefused as refusal:
         result = SeedResult(seed=job.seed, status="refused", detail=str(refusal))
     except (TestbedError, Exception) as error:
         detail = f"{type(error).__name__}: {error}"
         result = SeedResult(seed=job.seed, status="error", detail=detail)
     return msgspec.structs.replace(result, wall_s=wall_clock() - begin)
+
+
+def _run_with_overlay(job: Job) -> SeedResult:
+    with TemporaryDirectory(prefix="faultlab-overlay-") as directory:
+        write_overlay(Path(directory), job.overlay)
+        options = with_overlay(job.options, Path(directory))
+        return _run(msgspec.structs.replace(job, options=options))
 
 
 def _run(job: Job) -> SeedResult:

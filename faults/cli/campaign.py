@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from faults.api import Where
 from faults.api import campaign as run_campaign
 from faults.campaign.campaign import OnResult
 from faults.campaign.junit import write_junit
@@ -38,6 +39,10 @@ Settings = Annotated[
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Worker processes; as many as there are processors.")
 ]
+Executors = Annotated[Where, typer.Option(help="Run seeds here, or on a Ray cluster.")]
+Address = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Of the Ray cluster; the one found here.")
+]
 Budget = Annotated[
     str | None, typer.Option(metavar="TIME", help="Start no run after 90s, 10m, 1h.")
 ]
@@ -56,6 +61,8 @@ def command(
     fabric: Fabric = None,
     setting: Settings = None,
     jobs: Jobs = None,
+    executor: Executors = "local",
+    address: Address = None,
     budget: Budget = None,
     shard: Shard = None,
     seed_limit: SeedLimit = 600.0,
@@ -77,6 +84,7 @@ def command(
       faultlab campaign --seeds 100 --connector reference --model llama --jobs 4
       faultlab campaign --seeds 500 --shard 2/4 --junit shard-2.xml
       faultlab campaign --seeds 100 --fabric fabric.toml
+      faultlab campaign --seeds 100000 --executor ray --address 10.0.0.1:6379 --out week
 
     Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage; 3: the
     wrong connector was not noticed, the testbed failed, or a worker died or hung.
@@ -93,6 +101,8 @@ def command(
             shard=part,
             budget_s=None if budget is None else parse_duration(budget),
             seed_limit_s=seed_limit,
+            executor=executor,
+            address=address,
             known=excused,
             out=out,
             resume=resume,

@@ -90,7 +90,7 @@ def command(
     document = {**_document(sides, campaigns, excused), "canary": canary}
     if junit is not None:
         old = [entry["group"] for entry in document["unchanged"]]
-        write_junit(junit, campaigns[1].store.results, [*excused, *old])
+        write_junit(junit, campaigns[1].store.results(), [*excused, *old])
     return Outcome(document, partial(_render, document), _exit_code(document))
 
 
@@ -120,7 +120,7 @@ def _sides(
 def _document(
     sides: list[SwarmOptions], campaigns: list[Campaign], known: list[str]
 ) -> dict[str, Any]:
-    before, after = (campaign.store.results for campaign in campaigns)
+    before, after = (list(campaign.store.results()) for campaign in campaigns)
     seeds = campaigns[0].store.plan.seeds
     compared = compare(before, after)
     return {

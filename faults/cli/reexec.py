@@ -37,6 +37,15 @@ def simulation_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {**_DEFAULTS, **kept, **_FIXED}
 
 
+def adopt_environment() -> None:
+    """Make the environment of this process one in which simulations are reproducible, but for the
+    hash seed. vLLM must not have been imported yet, nor anything else that reads it."""
+    wanted = simulation_environment(os.environ)
+    for name in os.environ.keys() - wanted.keys():
+        del os.environ[name]
+    os.environ.update(wanted)
+
+
 def settle_process() -> None:
     """Replace this process unless it already has the environment that simulations need.
 
@@ -48,9 +57,7 @@ def settle_process() -> None:
     if not sys.flags.hash_randomization:
         if not already_replaced:
             os.environ[CALLER_HASH_SEED] = os.environ.get(HASH_SEED, "random")
-        for name in os.environ.keys() - wanted.keys() - {CALLER_HASH_SEED}:
-            del os.environ[name]
-        os.environ.update(wanted)  # nothing has read these yet, so no new process is needed
+        adopt_environment()
         return
     if already_replaced:
         raise ReexecError(

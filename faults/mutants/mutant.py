@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from faults.campaign.overlay import with_overlay, write_overlay
 from faults.campaign.swarm import SwarmOptions
 from sim.errors import TestbedError
 
@@ -52,9 +53,11 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
 
     def write(self, directory: Path) -> None:
         """Make ``directory`` an overlay with this defect; MutantOutdated if it cannot be."""
-        path = directory.joinpath(*self.module.split(".")).with_suffix(".py")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.mutated(), encoding="utf-8")
+        write_overlay(directory, self.files())
+
+    def files(self) -> dict[str, str]:
+        """The text of the overlay's files by their paths in it; MutantOutdated as ``mutated``."""
+        return {f"{self.module.replace('.', '/')}.py": self.mutated()}
 
     def mutated(self) -> str:
         """The text of the module with the defect.
@@ -83,17 +86,15 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
         """What its seeds have in common; without ``overlay`` for the connector as shipped.
 
         Reads are verified only where its settings say so: digests would hide other defects."""
-        settings = {**_SMALL, **self.settings}
-        if overlay is not None:
-            settings["overlay"] = msgspec.json.encode(str(overlay)).decode()
-        return SwarmOptions(
+        options = SwarmOptions(
             self.connector,
             self.models,
-            settings,
+            {**_SMALL, **self.settings},
             quiet_phase_s,
             verified_share=0.0,
             apart_share=self.apart_share,
         )
+        return options if overlay is None else with_overlay(options, overlay)
 
 
 def _find(tree: ast.Module, names: list[str]) -> ast.stmt | None:

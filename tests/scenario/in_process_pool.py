@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 
-from faults.campaign.pool import MakeJob
+from faults.campaign.executor import MakeJob
 from faults.campaign.result import SeedResult
 from faults.campaign.worker import run_job
 

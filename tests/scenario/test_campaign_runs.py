@@ -60,7 +60,7 @@ def test_two_shards_merged_are_the_whole_campaign(tmp_path: Path) -> None:
     for part in (1, 2):
         run(f"part-{part}", (part, 2))
     merged = summary(*merge([tmp_path / "part-1", tmp_path / "part-2"]))
-    assert merged == summary(whole.plan, whole.results)
+    assert merged == summary(whole.plan, list(whole.results()))
     assert (merged["runs"], merged["errors"]) == (4, 0)
     assert merged["groups"]
 

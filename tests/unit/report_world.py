@@ -75,8 +75,8 @@ def campaign(directory: Path, count: int, connector: str = "moriio", seed: int =
     options = SwarmOptions(connector=connector)
     store = Store(directory, plan_here(options, range(count), (1, 1)))
     assert (directory / PLAN_FILE).is_file()
-    store.results = [_result(rng, number) for number in range(count)]
-    store._rewrite(directory)
+    for number in range(count):
+        store.add(_result(rng, number))
     assert (directory / RESULTS_FILE).is_file()
     return directory
 

@@ -1,0 +1,140 @@
+"""Campaigns on a Ray cluster of this machine: two worker processes, one of which is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.campaign import ray_pool
+from faults.campaign.ray_pool import RayPool
+from faults.campaign.result import SeedResult
+from faults.campaign.swarm import SwarmOptions
+from faults.campaign.worker import Job, run_job
+from sim.errors import UsageError
+
+pytestmark = pytest.mark.soak
+
+SETTINGS = {"workload.requests": "3", "extra_config.transfer_timeout": "1"}
+OPTIONS = SwarmOptions(models=("llama",), settings=SETTINGS, quiet_phase_s=2.0)
+SEEDS = range(2, 8)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Its own environment is one in which runs would not be reproducible."""
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONHASHSEED", "17")
+        patch.setenv("OMP_NUM_THREADS", "2")
+        patch.setenv("VLLM_RPC_TIMEOUT", "1")
+        made = Cluster(
+            initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False}
+        )
+    yield made
+    made.shutdown()
+
+
+def arguments(out: Path, *more: str) -> list[str]:
+    settings = [part for key, value in SETTINGS.items() for part in ("--set", f"{key}={value}")]
+    shared = ["campaign", "--seeds", f"{SEEDS.start}:{SEEDS.stop}", "--model", "llama", *settings]
+    return [sys.executable, "-m", "faults.cli", *shared, "--out", str(out), "--json", *more]
+
+
+def results(directory: Path) -> dict[int, dict[str, Any]]:
+    """What must not depend on where a seed ran, by seed."""
+    lines = map(json.loads, (directory / "results.jsonl").read_text().splitlines())
+    return {line.pop("seed"): without_place(line) for line in lines}
+
+
+def without_place(line: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in line.items() if key not in ("wall_s", "artifact")}
+
+
+def workers(cluster: Any) -> list[int]:
+    """Processes of ``cluster`` that run a seed now."""
+    session = cluster.head_node.get_session_dir_path()
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if (process / "cmdline").read_bytes().startswith(b"ray::run_remotely"):
+                parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+                if session in Path(f"/proc/{parent}/cmdline").read_text():
+                    found.append(int(process.name))
+        except OSError:
+            continue  # it has ended meanwhile
+    return found
+
+
+def test_a_campaign_on_ray_is_the_local_one(cluster: Any, tmp_path: Path) -> None:
+    """Result by result, with the artifacts at home, although the cluster's environment differs; and
+    what was interrupted goes on, whichever executor began it."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    subprocess.run(arguments(here), check=False, capture_output=True)
+    on_ray = ("--executor", "ray", "--address", cluster.address)
+    with subprocess.Popen(
+        arguments(there, *on_ray), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as campaign:
+        while not (there / "results.jsonl").exists():
+            assert campaign.poll() is None, campaign.communicate()
+        campaign.send_signal(signal.SIGINT)
+        output, _ = campaign.communicate(timeout=60)
+    document = json.loads(output)
+    assert document["interrupted"]
+    assert document["runs"] == len(results(there)) > 0
+    assert "wrong-bytes/consumer" in document["canary"]["groups"]
+    again = subprocess.run(
+        arguments(there, *on_ray, "--resume"), check=False, capture_output=True, timeout=300
+    )
+    document = json.loads(again.stdout)
+    assert (document["runs"], document["not_run"], document["errors"]) == (len(SEEDS), 0, 0)
+    assert results(there) == results(here)
+    assert document["groups"]
+    for group in document["groups"]:
+        artifact = Path(group["artifact"])
+        assert artifact.parent == there / "failures"
+        assert (artifact / "events.jsonl").stat().st_size > 0
+
+
+def test_a_worker_that_is_killed_costs_its_seed_only(cluster: Any) -> None:
+    """As on this machine; Ray starts another process."""
+    found: dict[int, SeedResult] = {}
+    with RayPool(cluster.address, None, 600.0) as pool:
+        for result in pool.run(iter(SEEDS), lambda seed: Job(seed, OPTIONS)):
+            if not found:
+                os.kill(workers(cluster)[0], signal.SIGKILL)
+            found[result.seed] = result
+    assert sorted(found) == list(SEEDS)
+    (dead,) = (result for result in found.values() if result.status == "error")
+    assert dead.detail == "the worker process died (WorkerCrashedError)"
+    other = max(found.keys() - {dead.seed})
+    assert found[other].event_hash == run_job(Job(other, OPTIONS)).event_hash
+
+
+def test_a_seed_that_takes_too_long_is_an_error(cluster: Any) -> None:
+    """Nothing can be run in a hundredth of a second, and no seed is waited for."""
+    with RayPool(cluster.address, 1, 0.01) as pool:
+        results = list(pool.run(iter([0, 1]), lambda seed: Job(seed, OPTIONS)))
+    assert [result.seed for result in results] == [0, 1]
+    said = "the worker process died or did not finish it within 0.01 s"
+    assert {result.detail for result in results} == {said}
+
+
+def test_other_software_on_the_cluster_is_refused(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its results would be those of another campaign."""
+    monkeypatch.setattr(ray_pool, "software", lambda: {"vllm": "0.1"})
+    with (
+        RayPool(cluster.address, 1, 60.0) as pool,
+        pytest.raises(UsageError, match=r"UnfitWorker: .*vllm 0\.1, there .*on every machine"),
+    ):
+        list(pool.run(iter([0]), lambda seed: Job(seed, OPTIONS)))
