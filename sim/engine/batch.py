@@ -176,6 +176,13 @@ class Chunk:
         the drafts behind it."""
         return self.num_drafts + 1 - self.num_rejected
 
+    @property
+    def expected_span(self) -> tuple[int, int]:
+        """Its positions as the host knows them when it launches the pass, if no draft was accepted
+        of which it does not know yet."""
+        end = self.state.surely_computed + self.num_drafts
+        return end - self.num_tokens, end
+
     def begin(self) -> None:
         """The device comes to the pass: everything before it is known."""
         state = self.state

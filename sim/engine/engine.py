@@ -21,8 +21,9 @@ from sim.engine.core import ClientOutputs, EngineLoop, LockstepLoop
 from sim.engine.data_parallel import DataParallelGroup, HostGroup, needs_lockstep
 from sim.engine.executors import MultiProcessExecutor, SingleProcessExecutor
 from sim.engine.groups import enter_groups
-from sim.engine.options import EngineOptions
+from sim.engine.options import EngineOptions, pass_times_of
 from sim.engine.reports import EngineReports
+from sim.engine.roofline import PassTimes
 from sim.guest.process import GuestProcess
 from sim.kernel import Kernel, Mailbox, Node, PollingLoop, Process, ProcessState
 from sim.kernel.frames import described, raised_at, traceback_of
@@ -140,10 +141,14 @@ class Engine:
 
     def set_pace(self, factor: float) -> None:
         """Let everything that a step does on the device or its host take ``factor`` as long."""
-        times = self.options.step_times.scaled(factor)
+        times = self.pass_times().scaled(factor)
         for worker in self.workers:
             if worker.runner is not None:
                 worker.runner.times = times
+
+    def pass_times(self) -> PassTimes:
+        """How long a step takes when nothing slows it down."""
+        return pass_times_of(self.options, self.preset)
 
     def pause(self) -> None:
         for guest in self.processes:

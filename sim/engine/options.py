@@ -6,7 +6,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from sim.engine.roofline import Accelerator, PassTimes, RooflineTimes, named_accelerator
 from sim.engine.timing import StepTimes
+from sim.engine.work import work_of
+from sim.errors import UsageError
+from sim.model.presets import ModelPreset
 from sim.model.speculation import Speculation
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -34,6 +38,9 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speculation: Speculation | None = None
     """Speculative decoding, with a drafter that the model offers."""
     step_times: StepTimes = StepTimes()
+    accelerator: str | Accelerator | None = None
+    """Compute how long a forward pass takes on this one: a name, its numbers, or in a file the path
+    of another file, ending in .toml. All else takes ``step_times``."""
 
     @property
     def num_speculative_tokens(self) -> int:
@@ -47,3 +54,23 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"tp_size {self.tp_size} needs executor: multi-process, because vLLM's "
                 "single-process executor has one rank"
             )
+
+
+def pass_times_of(options: EngineOptions, preset: ModelPreset) -> PassTimes:
+    """How long the steps of an engine with ``options`` take.
+
+    Raises:
+        UsageError: there is no accelerator of that name, or the model's weights are not known.
+    """
+    named = options.accelerator
+    if named is None:
+        return options.step_times
+    accelerator = named_accelerator(named) if isinstance(named, str) else named
+    weights = accelerator.weights or preset.weights
+    if weights is None:
+        raise UsageError(
+            f"the weights of {preset.name} are not known, so times on {accelerator.name} cannot be "
+            "computed; copy its file and add [weights] with parameters (docs/step-times.md)"
+        )
+    work = work_of(preset.name, options.tp_size)
+    return RooflineTimes(options.step_times, accelerator, weights, work, options.tp_size)

@@ -35,7 +35,7 @@ from sim.engine.forward_context import ForwardContexts
 from sim.engine.forward_pass import DrafterPass, ForwardPass
 from sim.engine.hooks import ConnectorHooks
 from sim.engine.request_states import RequestStates
-from sim.engine.timing import StepTimes
+from sim.engine.roofline import PassTimes
 from sim.kernel import Kernel
 from sim.model.token_stream import TokenStream
 
@@ -95,7 +95,7 @@ class ModelRunner:
         stream: Stream,
         hooks: ConnectorHooks,
         contexts: ForwardContexts,
-        times: StepTimes,
+        times: PassTimes,
         gate_of_pass: GateOfPass,
         peers: HostGroup | None,
         delay_ns: DelayOfWrite,
@@ -237,9 +237,7 @@ class ModelRunner:
             )
 
     def _launch_forward(self, batch: Batch) -> None:
-        sizes = [chunk.num_tokens for chunk in batch.chunks]
-        decodes = sizes.count(1)
-        duration_ns = self.times.forward_ns(sum(sizes) - decodes, decodes)
+        duration_ns = self.times.forward_ns([chunk.expected_span for chunk in batch.chunks])
         layers, gate = self.contexts.layers, self._gate(batch)
         forward_pass = ForwardPass(self.stream, self.model, batch, layers, duration_ns, gate)
         forward_pass.run_hooked(self.contexts.hooked if has_kv_transfer_group() else ())
@@ -248,7 +246,7 @@ class ModelRunner:
         """A pass that reads and writes nothing, for the sake of the other data-parallel ranks."""
         self._meet_peers(1, skip_drafts=False)
         self.stream.enqueue(
-            "dummy forward", self.times.forward_ns(0, 1), gate=self._gate_of_next_pass()
+            "dummy forward", self.times.forward_ns([(0, 1)]), gate=self._gate_of_next_pass()
         )
         if self.model.drafter is not None:
             self.stream.enqueue(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
+from sim.engine.work import Span
 from sim.units import US
 
 Microseconds = Annotated[int, msgspec.Meta(ge=0)]
@@ -27,7 +29,11 @@ class StepTimes(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     draft_us: Microseconds = 400
     """One pass of a drafter."""
 
-    def forward_ns(self, prefill_tokens: int, decode_requests: int) -> int:
+    def forward_ns(self, spans: Sequence[Span]) -> int:
+        """Of a pass over ``spans``; one of a single token is a request that decodes."""
+        sizes = [end - begin for begin, end in spans]
+        decode_requests = sizes.count(1)
+        prefill_tokens = sum(sizes) - decode_requests
         variable = (
             prefill_tokens * self.prefill_us_per_token
             + decode_requests * self.decode_us_per_request

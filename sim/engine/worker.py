@@ -103,7 +103,7 @@ class Worker:
             self.stream,
             hooks,
             contexts,
-            self.engine.options.step_times,
+            self.engine.pass_times(),
             self.engine.gate_of_pass,
             self.engine.peers_of_rank(self.rank),
             self._delay_ns,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sim.scenario.capacity import check_memory, default_num_blocks, longest_request
-from sim.scenario.fabric_file import find_fabric
 from sim.scenario.file import dumps, load, loads, with_settings
+from sim.scenario.hardware_file import find_fabric
 from sim.scenario.requests import workload_of
 from sim.scenario.types import SCHEMA_VERSION, Scenario, Topology
 from sim.scenario.workloads import (

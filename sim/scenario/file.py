@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 from msgspec import inspect
 
 from sim.engine.connectors import get_connector
+from sim.engine.options import pass_times_of
+from sim.engine.roofline import Accelerator
 from sim.errors import UsageError
+from sim.fabric import FabricProfile
 from sim.hints import nearest
 from sim.model.presets import get_preset
-from sim.scenario.fabric_file import SUFFIX, read_fabric
+from sim.scenario.hardware_file import SUFFIX, read_toml
 from sim.scenario.schema import dotted_keys, explain
 from sim.scenario.types import Scenario
 from sim.scenario.yaml_text import parse_yaml, print_yaml
@@ -65,7 +68,7 @@ def with_settings(scenario: Scenario, settings: Mapping[str, str]) -> Scenario:
 
 
 def _decode(document: Any, *, source: str) -> Scenario:
-    _read_fabric(document, source)
+    _read_hardware(document, source)
     try:
         scenario = msgspec.convert(document, Scenario)
     except msgspec.ValidationError as error:
@@ -74,19 +77,26 @@ def _decode(document: Any, *, source: str) -> Scenario:
     _check_name(source, "model", lambda: get_preset(scenario.model).sizes(scenario.geometry))
     _check_name(source, "fabric", lambda: scenario.fabric_profile)
     _check_name(source, "connector", lambda: get_connector(scenario.connector))
+    preset, engine = get_preset(scenario.model), scenario.engine
+    _check_name(source, "engine.accelerator", lambda: pass_times_of(engine, preset))
     key = "topology.producer_connector"
     _check_name(source, key, lambda: get_connector(scenario.producer_connector))
     return scenario
 
 
-def _read_fabric(document: Any, source: str) -> None:
-    """Put a fabric's numbers where a document names their file, so that a run is all in one."""
-    name = document.get("fabric") if isinstance(document, dict) else None
-    if isinstance(name, str) and name.endswith(SUFFIX):
-        try:
-            document["fabric"] = msgspec.to_builtins(read_fabric(Path(name)))
-        except UsageError as error:
-            raise UsageError(f"{source}: fabric: {error}") from error
+def _read_hardware(document: Any, source: str) -> None:
+    """Put numbers where a document names a file with them, so that a run is all in one."""
+    if not isinstance(document, dict):
+        return
+    for owner, key, full_key, kind in (
+        (document, "fabric", "fabric", FabricProfile),
+        (document.get("engine"), "accelerator", "engine.accelerator", Accelerator),
+    ):
+        if isinstance(owner, dict) and _is_file(name := owner.get(key)):
+            try:
+                owner[key] = msgspec.to_builtins(read_toml(Path(name), kind))
+            except UsageError as error:
+                raise UsageError(f"{source}: {full_key}: {error}") from error
 
 
 def _check_name(source: str, key: str, look_up: Callable[[], object]) -> None:
@@ -129,6 +139,11 @@ def _anchor(document: Any, directory: Path) -> None:
     for owner, key in ((document, "overlay"), (document.get("workload"), "path")):
         if isinstance(owner, dict) and isinstance(owner.get(key), str):
             owner[key] = str(directory / owner[key])
-    fabric = document.get("fabric")
-    if isinstance(fabric, str) and fabric.endswith(SUFFIX):
-        document["fabric"] = str(directory / fabric)
+    for owner, key in ((document, "fabric"), (document.get("engine"), "accelerator")):
+        if isinstance(owner, dict) and _is_file(name := owner.get(key)):
+            owner[key] = str(directory / name)
+
+
+def _is_file(name: object) -> TypeGuard[str]:
+    """Whether it is no name of hardware, but the path of a file that describes it."""
+    return isinstance(name, str) and name.endswith(SUFFIX)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def test_a_campaign_on_ray_is_the_local_one(cluster: Any, tmp_path: Path) -> Non
     ) as campaign:
         while not (there / "results.jsonl").exists():
             assert campaign.poll() is None, campaign.communicate()
+            time.sleep(0.1)
         campaign.send_signal(signal.SIGINT)
         output, _ = campaign.communicate(timeout=60)
     document = json.loads(output)

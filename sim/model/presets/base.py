@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 from sim.errors import UsageError
 from sim.model.speculation import Speculation
 from sim.model.state_content import StatePiece
+from sim.model.weights import Weights
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -145,6 +146,8 @@ class ModelPreset:
     cache_dtype: CacheDtype = "auto"
     """As vLLM's option: what attention caches hold, ``dtype`` with ``auto``."""
     max_positions: int = MAX_POSITIONS
+    weights: Weights | None = None
+    """Of the true model, where they have been published."""
 
     def sizes(self, geometry: Geometry) -> Dimensions:
         """The dimensions of `geometry`; UsageError if there is no such geometry."""

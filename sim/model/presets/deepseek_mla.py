@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.model.presets.base import Dimensions, Drafter, Geometry, ModelPreset
+from sim.model.weights import Weights
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -70,6 +71,13 @@ PRESET = ModelPreset(
         "reduced": _dimensions(num_layers=_REDUCED_LAYERS, latent=32, rope=4, scale=8),
         "real": _dimensions(num_layers=_REAL_LAYERS, latent=512, rope=64, scale=128),
     },
+    weights=Weights(
+        parameters=671e9,
+        active_parameters=37e9,
+        experts=256,
+        experts_per_token=8,
+        bytes_per_parameter=1.0,
+    ),
     layer_specs=_layer_specs,
     # The MLA backends state no preference, so this is vLLM's own order.
     supported_layouts=("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.model.presets.base import Dimensions, Geometry, ModelPreset, heads_per_rank
+from sim.model.weights import Weights
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -71,6 +72,7 @@ PRESET = ModelPreset(
         "reduced": _dimensions(num_layers=2 * _PERIOD, head_size=2, window=64),
         "real": _dimensions(num_layers=8 * _PERIOD, head_size=256, window=1024),
     },
+    weights=Weights(parameters=11.8e9),
     layer_specs=_layer_specs,
     # As for grouped queries in general: AITER unified attention's choice with a connector first.
     supported_layouts=("LBHNC", "LBNHC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"),

@@ -14,6 +14,7 @@ from sim.model.presets.base import (
     StateDimensions,
 )
 from sim.model.presets.hybrid import Layer, hybrid_specs
+from sim.model.weights import Weights
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -95,6 +96,7 @@ PRESET = ModelPreset(
         "reduced": _dimensions(num_layers=7, latent=16, rope=4, state_size=4),
         "real": _dimensions(num_layers=27, latent=512, rope=64, state_size=128),
     },
+    weights=Weights(parameters=48e9, active_parameters=3e9, experts=256, experts_per_token=8),
     layer_specs=_layer_specs,
     # Neither the MLA nor the KDA backends state a preference, so this is vLLM's own order.
     supported_layouts=("LBNHC", "LBHNC", "BLNHC", "BLHNC", "BHLNC", "LHBNC"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sim.model.presets.base import Dimensions, Geometry, ModelPreset, heads_per_rank
+from sim.model.weights import Weights
 
 if TYPE_CHECKING:
     from vllm.config import VllmConfig
@@ -60,6 +61,7 @@ PRESET = ModelPreset(
         "reduced": _dimensions(num_layers=4, head_size=2, intermediate_size=128),
         "real": _dimensions(num_layers=32, head_size=128, intermediate_size=14_336),
     },
+    weights=Weights(parameters=8.03e9),
     layer_specs=_layer_specs,
     # First what vLLM picks on MI300X when a connector is configured (AITER unified attention),
     # then the rest in vLLM's own order: the Triton backend, its fallback, takes any.

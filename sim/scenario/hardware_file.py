@@ -1,9 +1,10 @@
-"""A fabric of somebody's own: the keys of the named ones, in a TOML file."""
+"""Hardware of somebody's own: the keys of what has a name, in a TOML file."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -13,16 +14,16 @@ from sim.fabric import FabricProfile, named_fabric
 from sim.scenario.schema import explain
 
 SUFFIX = ".toml"
-_ROOT = inspect.type_info(FabricProfile)
+_Kind = TypeVar("_Kind", bound=msgspec.Struct)
 
 
 def find_fabric(name: str) -> FabricProfile:
     """The fabric in the file ``name``, if that ends in .toml, or the one that is named so."""
-    return read_fabric(Path(name)) if name.endswith(SUFFIX) else named_fabric(name)
+    return read_toml(Path(name), FabricProfile) if name.endswith(SUFFIX) else named_fabric(name)
 
 
-def read_fabric(path: Path) -> FabricProfile:
-    """The fabric in the file ``path``.
+def read_toml(path: Path, kind: type[_Kind]) -> _Kind:
+    """What the file ``path`` says of hardware of this kind.
 
     Raises:
         UsageError: it cannot be read, or a key is missing, unknown or out of range.
@@ -34,6 +35,8 @@ def read_fabric(path: Path) -> FabricProfile:
     except ValueError as error:  # not UTF-8, or not TOML
         raise UsageError(f"{path}: is not TOML: {error}") from error
     try:
-        return msgspec.convert(document, FabricProfile)
+        return msgspec.convert(document, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{path}: {explain(_ROOT, document, str(error))}") from error
+        raise UsageError(
+            f"{path}: {explain(inspect.type_info(kind), document, str(error))}"
+        ) from error
