@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from hw_tests.process.launcher import until
 from hw_tests.process.messages import Digests
@@ -28,11 +29,28 @@ def check_loaded(
     producer: EngineProcess, prefilled: Prefilled, consumer: EngineProcess, request_id: str
 ) -> None:
     """The first forward pass found, in every layer and block, what the producer had written."""
-    sources, targets = (
-        engine.call("blocks", request_id=name)
-        for engine, name in ((producer, prefilled.request_id), (consumer, request_id))
-    )
-    written: Digests = producer.call("found", request_id=prefilled.request_id)
+    check_found(written_by(producer, prefilled), consumer, request_id)
+
+
+class Written(NamedTuple):
+    """What a producer has written for a request, for when it is no longer there to be asked."""
+
+    prefilled: Prefilled
+    blocks: list[list[int]]
+    digests: Digests
+
+
+def written_by(producer: EngineProcess, prefilled: Prefilled) -> Written:
+    """Of a request that it has prefilled."""
+    name = prefilled.request_id
+    blocks, digests = (producer.call(what, request_id=name) for what in ("blocks", "found"))
+    return Written(prefilled, blocks, digests)
+
+
+def check_found(written: Written, consumer: EngineProcess, request_id: str) -> None:
+    """As `check_loaded`."""
+    prefilled, sources = written.prefilled, written.blocks
+    targets = consumer.call("blocks", request_id=request_id)
     found: Digests = consumer.call("found", request_id=request_id)
     offered = {block for ids in prefilled.params["remote_block_ids"] for block in ids if block}
     pairs = {
@@ -43,7 +61,7 @@ def check_loaded(
     }
     assert {source for source, _ in pairs} == offered
     for source, target in sorted(pairs):
-        for layer, by_block in written.items():
+        for layer, by_block in written.digests.items():
             if source in by_block:
                 assert found[layer][target] == by_block[source], (layer, source, target)
 

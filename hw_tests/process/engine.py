@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
@@ -38,6 +39,7 @@ def stand_in_for_device() -> None:
     """Events and streams for the connector where there is no GPU."""
     cuda: Any = torch.cuda
     cuda.Event, cuda.current_stream = DeviceEvent, DeviceStream
+    cuda.Stream, cuda.stream = lambda device: DeviceStream(), nullcontext
 
 
 @dataclass
