@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -65,6 +66,10 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
         where = "" if group["artifact"] is None else f", faultlab replay {group['artifact']}"
         print_plain(console, f"  smallest seed {group['smallest_seed']}{where}")
     _render_coverage(document, console)
+    kept = [group["artifact"] for group in document["groups"] if group["artifact"] is not None]
+    if kept and not is_merged:  # the shards of a merge have a directory each
+        campaign = shlex.quote(str(Path(kept[0]).parent.parent))
+        print_plain(console, f"\nin a browser: faultlab report {campaign}")
 
 
 def _render_coverage(document: dict[str, Any], console: Console) -> None:

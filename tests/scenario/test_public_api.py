@@ -8,35 +8,23 @@ import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
+from in_process_worker import InProcessWorker
 
 import faults
 from faults import (
     CampaignRun,
     RuleBroken,
-    Run,
     Scenario,
     SeedResult,
     UniformWorkload,
     api,
     public,
-    scenario_server,
 )
 from faults.campaign.result import Failure, summarize
-from faults.scenario_worker import Refusal
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "library.py"
-
-
-class Here:
-    """A worker that is this process, which has loaded vLLM already."""
-
-    def run(self, scenario: Scenario, out: Path | None) -> Run | Refusal:
-        job = {"scenario": scenario, "directory": str(Path.cwd()), "out": out and str(out)}
-        answer = scenario_server.answer(msgspec.json.decode(msgspec.json.encode(job)))
-        return msgspec.json.decode(msgspec.json.encode(answer), type=Run | Refusal)
 
 
 def test_the_example_prints_what_its_comments_say(
@@ -44,7 +32,7 @@ def test_the_example_prints_what_its_comments_say(
 ) -> None:
     """And a failing run leaves an artifact where the caller is. Here the runs are in this process;
     the tests of the pytest plugin have them in one of their own, as usual."""
-    monkeypatch.setattr(api, "_WORKER", Here())
+    monkeypatch.setattr(api, "_WORKER", InProcessWorker())
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLE))
     said = re.findall(r"# prints: (.*)", EXAMPLE.read_text())
@@ -92,7 +80,7 @@ def test_bad_names_are_refused_before_anything_starts(monkeypatch: pytest.Monkey
     with pytest.raises(faults.UsageError, match="late-hand-off"):
         faults.run("late-handoff")
     workload = UniformWorkload(requests=1, prompt_tokens=(2, 2), output_tokens=(1, 1))
-    monkeypatch.setattr(api, "_WORKER", Here())
+    monkeypatch.setattr(api, "_WORKER", InProcessWorker())
     with pytest.raises(faults.UsageError, match="is a file"):
         faults.run(Scenario(workload=workload), out=EXAMPLE)
 

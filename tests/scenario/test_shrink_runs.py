@@ -5,7 +5,9 @@ import runpy
 from pathlib import Path
 
 import pytest
+from in_process_worker import InProcessWorker
 
+from faults import api
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
 
@@ -26,7 +28,7 @@ RUN = [
 
 
 def test_a_failing_run_becomes_a_smaller_one_that_replays(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load that cannot be posted, in a step after which the scheduler takes tokens back; the
     other fault, and the other requests, are not needed. The test that comes with it fails."""
@@ -42,7 +44,9 @@ def test_a_failing_run_becomes_a_smaller_one_that_replays(
     assert document["after"]["requests"] == 1
     assert dispatch.run(["replay", str(small), "--json"]) == ExitCode.VIOLATION
     test = runpy.run_path(str(small / "test_repro.py"))["test_nothing_is_broken"]
-    with pytest.raises(AssertionError):
+    monkeypatch.setattr(api, "_WORKER", InProcessWorker())
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AssertionError, match="how it came about"):
         test()
 
 
