@@ -28,6 +28,7 @@ def home(tmp_path: Path) -> Path:
     """What a reader is taken to have: files of his own, and a checkout of vLLM."""
     shutil.copy(ROOT / "faults" / "cli" / "scenario_template.yaml", tmp_path / "my.yaml")
     shutil.copy(ROOT / "sim" / "fabric" / "fabrics" / "cx7.toml", tmp_path / "my.toml")
+    shutil.copy(ROOT / "sim" / "engine" / "accelerators" / "mi300x.toml", tmp_path / "my-gpu.toml")
     (tmp_path / "calibration").mkdir()
     shutil.copy(tmp_path / "my.toml", tmp_path / "calibration" / "fabric.toml")
     (tmp_path / "known.yaml").write_text(

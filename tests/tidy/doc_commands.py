@@ -49,6 +49,8 @@ LONG = {
     "faultlab run --fabric mi300x-thor2": 0,
     "faultlab run --fabric my.toml": 0,
     "faultlab run --fabric calibration/fabric.toml": 0,
+    "faultlab run --set accelerator=mi300x --model deepseek-mla": 0,
+    "faultlab run --set accelerator=my-gpu.toml": 0,
     "faultlab run --fault early-hand-off:request=req-1,phase=prefill": 1,
     "faultlab run --fault disagreement:node=d0,dtype=float16": 1,
     (
