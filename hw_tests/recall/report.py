@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, get_args
 
 from hw_tests.recall.ask import Answer, Hit, Server
+from hw_tests.recall.attribution import Lost, attribute
 from hw_tests.recall.counters import Counters
 
 ARMS = ("router", "control")
@@ -67,6 +68,10 @@ class Report:
         """Codes that the control found and the router did not, though it answered."""
         return [(r, c) for r, c in self.pairs() if c.found and not r.found and r.error is None]
 
+    def attributed(self) -> list[Lost]:
+        """The same, each with where it may have been lost."""
+        return attribute(self.lost(), self.pairs())
+
     def failed(self) -> list[Answer]:
         return [answer for answer in self.answers if answer.error is not None]
 
@@ -101,6 +106,10 @@ class Report:
             },
             "rows": [asdict(row) for row in self.rows()],
             "lost": [list(router.question) for router, _ in self.lost()],
+            "attribution": [
+                {"question": list(one.answer.question), "why": one.why, "in_text": one.in_text}
+                for one in self.attributed()
+            ],
             "answers": [asdict(answer) | {"found": answer.found} for answer in self.answers],
         }
 

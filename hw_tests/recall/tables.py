@@ -86,8 +86,11 @@ def _place(answer: Answer) -> list[str]:
 
 
 def _lost_table(report: Report) -> Table:
-    head = [*_PLACE, "code", *ARMS]
-    return [head, *([*_place(r), r.code, r.text, c.text] for r, c in report.lost())]
+    head = [*_PLACE, "code", *ARMS, "lost in this text", "why"]
+    return [head, *(
+        [*_place(r), r.code, r.text, c.text, str(lost.in_text), lost.why]
+        for (r, c), lost in zip(report.lost(), report.attributed(), strict=True)
+    )]  # fmt: skip
 
 
 def _failed_table(failed: Sequence[Answer]) -> Table:

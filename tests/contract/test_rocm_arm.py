@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import re
 import subprocess
@@ -13,6 +15,8 @@ import pytest
 
 from hw_tests.arms import run_beside
 from hw_tests.arms.mori_cpu.build import Prepared, Unavailable, prepare
+from hw_tests.calibration.measure import Loop
+from hw_tests.calibration.rows import Shape
 from hw_tests.conformance import CASES
 from hw_tests.preflight import CHECKS
 
@@ -94,3 +98,23 @@ def test_the_arm_makes_pairs_of_the_real_library(name: str) -> None:
         return
     with pytest.raises(AssertionError, match="has no attribute 'posted'"):
         run_beside("rocm", case, here.python, here.environment)
+
+
+def test_the_arm_times_transfers_of_the_real_library() -> None:
+    """A calibration's process, with a stand-in for GPU memory: a latency for each shape."""
+    here = prepared()
+    shapes = [Shape("rdma", "read", 1024, 8, 2), Shape("rdma", "write", 4096, 8, 2, calls=2)]
+    asked = [Loop(memory="gpu"), [dataclasses.asdict(shape) for shape in shapes]]
+    done = subprocess.run(
+        [str(here.python), "-m", "hw_tests.calibration.measure", "rocm"],
+        input=json.dumps(asked),
+        env=here.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    latencies = json.loads(done.stdout.splitlines()[-1])
+    assert len(latencies) == 2
+    assert min(latencies) > 0

@@ -17,8 +17,10 @@ import pytest
 from aiohttp import web
 from fake_engines import FakeEngine, running_router
 
+from hw_tests.recall import attribution
 from hw_tests.recall.__main__ import main
 from hw_tests.recall.ask import Answer
+from hw_tests.recall.report import Report
 from hw_tests.recall.texts import MAX_NEEDLES, make_text
 
 PATIENCE_S = 20
@@ -153,7 +155,36 @@ def test_codes_that_only_the_control_finds_are_lost(
     assert 0 < len(lost) < 6
     assert max(depths[False]) < min(depths[True])
     assert f"FAIL: {len(lost)} of the control's 6 right answers" in capsys.readouterr().out
-    assert "Codes lost behind the router" in out.with_suffix(".html").read_text()
+    assert {one["why"] for one in document["attribution"]} == {attribution.TWICE}
+    page = out.with_suffix(".html").read_text()
+    assert "Codes lost behind the router" in page
+    assert attribution.TWICE in page
+
+
+@pytest.mark.parametrize(
+    ("router", "control", "why"),
+    [
+        ("--", "++", attribution.TWICE),
+        ("-+", "++", attribution.HANDED_OVER),
+        ("+-", "++", attribution.OWN_CACHE),
+        ("--", "+-", attribution.UNSURE),
+    ],
+)
+def test_a_lost_code_is_attributed(router: str, control: str, why: str) -> None:
+    """By what both servers answered to its two questions, found (+) or not."""
+
+    def answers(arm: str, needle: str, outcomes: str) -> list[Answer]:
+        return [
+            Answer(arm, 500, 0, needle, 0.5, "123456", hit, text="123456" if mark == "+" else "0")
+            for hit, mark in zip(("part", "whole"), outcomes, strict=True)
+        ]
+
+    given = [*answers("router", "kettle", router), *answers("control", "kettle", control)]
+    given += [*answers("router", "candle", "-+"), *answers("control", "candle", "++")]
+    report = Report({}, {}, given, {})
+    lost = [one for one in report.attributed() if one.answer.needle == "kettle"]
+    assert {one.why for one in lost} == {why}
+    assert {one.in_text for one in report.attributed()} == {2}
 
 
 def test_a_control_that_finds_nothing_is_no_pass_without_a_word(
