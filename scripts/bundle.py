@@ -27,7 +27,7 @@ MORI = "amd-mori>=1.2.4,<2"
 TESTS = "pytest>=8.3"  # the hardware tests run by it
 # Newer ones do not stand for older ones when pip is asked for another machine's wheels.
 GLIBC = ("2_28", "2_27", "2_26", "2_24", "2_17", "2_12", "2_5")
-PLATFORMS = (*(f"manylinux_{version}_x86_64" for version in GLIBC), "manylinux2014_x86_64")
+MORI_GLIBC = ("2_39", "2_35")  # of its wheels for Python 3.12 and 3.10
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -84,21 +84,24 @@ def fetch_wheels(folder: Path, versions: Sequence[str], with_mori: bool) -> None
     for version in versions:
         _pip(*download_arguments(wheels, version), *project["dependencies"], TESTS)
         if with_mori:
-            _pip(*download_arguments(wheels, version), "--no-deps", MORI)
+            _pip(*download_arguments(wheels, version, MORI_GLIBC), "--no-deps", MORI)
 
 
-def download_arguments(wheels: Path, version: str) -> list[str]:
+def download_arguments(wheels: Path, version: str, glibc: Sequence[str] = GLIBC) -> list[str]:
     """Of pip, for a machine that may be another than this one."""
     abi = f"cp{version.replace('.', '')}"
     arguments = ["download", "--only-binary=:all:", "--dest", str(wheels)]
     arguments += [f"--python-version={version}", "--implementation=cp"]
     arguments += [f"--abi={each}" for each in (abi, "abi3", "none")]
-    return arguments + [f"--platform={platform}" for platform in PLATFORMS]
+    platforms = [*(f"manylinux_{each}" for each in glibc), "manylinux2014"]
+    return arguments + [f"--platform={platform}_x86_64" for platform in platforms]
 
 
 def _pip(*arguments: str) -> None:
     quiet = ["--quiet", "--disable-pip-version-check"]
-    subprocess.run([sys.executable, "-m", "pip", *arguments, *quiet], check=True)
+    done = subprocess.run([sys.executable, "-m", "pip", *arguments, *quiet])
+    if done.returncode:
+        sys.exit(f"bundle: pip {' '.join(arguments)}: failed, for the reason above")
 
 
 def finish(folder: Path, facts: dict[str, Any]) -> None:

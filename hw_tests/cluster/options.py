@@ -52,6 +52,8 @@ def parse(arguments: Sequence[str]) -> Options:
     """Raises BadOptions."""
     parser = _parser()
     given = parser.parse_args(arguments)
+    if not (_ROOT / "pyproject.toml").exists():
+        raise BadOptions(f"{_ROOT} is no source tree; change to one and run this there")
     if given.way == "hand" and not (given.answer_at or given.only_print):
         raise BadOptions("--way hand needs --answer-at ADDRESS: this machine, as both hosts see it")
     if not given.run:
