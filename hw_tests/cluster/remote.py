@@ -78,9 +78,11 @@ class RemoteHost:
     def close(self) -> None:
         """End everything there, and the process here; may be called again."""
         self._closing.set()
-        with contextlib.suppress(OSError), self._lock:
+        if self._lock.acquire(timeout=_BEAT_S):  # whoever writes to a stalled connection keeps it
             assert self._process.stdin is not None
-            self._process.stdin.close()
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            self._lock.release()
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
