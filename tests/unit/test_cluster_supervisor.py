@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -103,10 +104,13 @@ def test_only_lines_that_say_something_get_to_the_command(mark: str) -> None:
 
 def test_the_kernel_ends_the_command_of_a_supervisor_that_is_killed(mark: str) -> None:
     """What it has started elsewhere is then nobody's; here, that is the two sleeping ones."""
-    supervisor = start(mark, "exec tail -f /dev/null")
+    supervisor = start(mark, "echo $TMPDIR; exec tail -f /dev/null")
+    assert supervisor.stdout is not None
+    scratch = supervisor.stdout.readline().decode().strip()
     supervisor.kill()
     supervisor.wait()
     until(lambda: not any("tail" in line for line in marked(mark).values()), lambda: marked(mark))
     for pid in marked(mark):
         os.kill(pid, signal.SIGKILL)
     until_none(mark)
+    shutil.rmtree(scratch)
