@@ -380,11 +380,17 @@ class Kernel:
         """Until when nothing happens but empty looks; infinity if that is for ever. Of several
         times up to ``soon_ns`` it may be any."""
         next_ns = math.inf if self._until_ns is None else self._until_ns + 1
-        for time_ns, _priority, _order, event in self.env._queue:
-            if time_ns < next_ns and not self._is_empty(event):
-                next_ns = time_ns
-                if next_ns <= soon_ns:
-                    break
+        queue, places = self.env._queue, [0]
+        while places:
+            place = places.pop()
+            if place >= len(queue) or queue[place][0] >= next_ns:
+                continue  # nor does anything below it in the heap come before
+            if self._is_empty(queue[place][-1]):
+                places += (2 * place + 1, 2 * place + 2)
+                continue
+            next_ns = queue[place][0]
+            if next_ns <= soon_ns:
+                break
         return next_ns
 
     def _is_empty(self, event: Any) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from sim.kernel import Kernel, Node, PollingLoop, Process, Seed
+from sim.kernel.kernel import Wait
 from sim.units import MS, SECOND
 
 
@@ -177,3 +180,22 @@ def test_a_paused_process_does_not_look(skips: bool) -> None:
         kernel.call_later(900 * MS, kernel.resume, process)
         kernel.run(until_ns=SECOND)
     assert poller.looks + poller.skipped == 601
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_next_happening_is_the_first_event_that_is_not_over(seed: int) -> None:
+    """Whatever the order of the queue, in which time-outs of waits that have ended stay."""
+    chance, kernel, times = random.Random(seed), Kernel(Seed(0)), [math.inf]
+    over = Wait(kernel, None)  # type: ignore[arg-type]
+    over.over = True
+    for _ in range(100):
+        delay_ns, is_over = chance.randrange(1, 1_000), chance.random() < 0.9
+        timeout = kernel.env.timeout(delay_ns)
+        if is_over:
+            timeout.callbacks.append(over.on_timeout)
+        else:
+            times.append(delay_ns)
+    assert kernel.next_happening_ns() == min(times)
+    soon = kernel.next_happening_ns(soon_ns=500)
+    assert soon in times
+    assert soon == min(times) or soon <= 500
