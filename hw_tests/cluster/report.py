@@ -7,7 +7,7 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -138,8 +138,3 @@ def _test(case: ET.Element, where: str) -> Test:
             message = re.sub(r"^Skipped: ", "", child.get("message") or "")
             return Test(where, name, "not run", seconds, message)
     return Test(where, name, "passed", seconds, "")
-
-
-def by_reason(tests: Sequence[Test]) -> dict[str, int]:
-    """How many tests were not run, by why."""
-    return dict(Counter(test.reason for test in tests if test.how == "not run"))
