@@ -97,6 +97,9 @@ class Probe:
     def blocks_read(self, node: str, rank: int, request_id: str, group: int, blocks: Any) -> None:
         """A forward pass attends to ``blocks`` (int array) whose content is new to the request."""
 
+    def exception_logged(self, node: str, error: BaseException) -> None:
+        """A guest, in a process of the engine or machine ``node``, has written it to its log."""
+
     def wrong_bytes(self, finding: WrongBytes) -> None:
         """A forward pass found wrong content."""
 

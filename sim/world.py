@@ -103,10 +103,16 @@ class World:
             stack.callback(self._globals.restore)
             stack.enter_context(chance_from_seed(self.kernel))
             stack.enter_context(fence(self.kernel))
-            stack.enter_context(GuestLog(self.kernel).attached())
+            stack.enter_context(GuestLog(self.kernel, self._exception_logged).attached())
             stack.enter_context(self.kernel.running())
             stack.callback(self._silence_guests)
             yield self
+
+    def _exception_logged(self, error: BaseException) -> None:
+        task = self.kernel.current()
+        if task is not None:
+            for probe in self.probes:
+                probe.exception_logged(task.process.owner, error)
 
     def add_node(self, name: str) -> Node:
         """A machine with the next address."""

@@ -170,6 +170,14 @@ EDGE_MUTANTS = (
         settings={"workload.prompt_tokens": "[1, 3]"},
     ),
     Mutant(
+        name="error-survived",
+        breaks="Peers without a read are never closed, for an error that the loader survives.",
+        module="connector.loader",
+        qualname="Loader._run",
+        right="self._renewer.connecting",
+        wrong="self._renewer.connections",
+    ),
+    Mutant(
         name="release-forgotten-when-unallocated",
         breaks="A request that ends before it has blocks does not release the producer.",
         module="connector.consumer_scheduler",

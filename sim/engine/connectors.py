@@ -33,6 +33,10 @@ class ConnectorKind:
     """Whether it refuses what it cannot know to be right: a peer that is configured unlike it, an
     offer of another request's blocks, or one that lacks what it has added to MoRIIO's."""
 
+    expects_what_it_logs: bool = True
+    """Whether an exception in its log may be one that it has an answer to, such as a failed read.
+    If so, only errors of a program, such as a TypeError, tell of a defect."""
+
     def writes(self, extra_config: Mapping[str, Any]) -> bool:
         """Whether the producer writes into the consumer's memory, so that both legs of a request
         have to be sent at once. MoRIIO and what derives from it have the key ``read_mode``, read
@@ -58,6 +62,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             module="sim.reference.connector",
             class_name="ReferenceConnector",
             roots=("sim.reference.connector",),
+            expects_what_it_logs=False,
         ),
         ConnectorKind(
             name="example",
@@ -75,6 +80,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             roots=("connector",),
             verifies=True,
             fails_closed=True,
+            expects_what_it_logs=False,
         ),
     )
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from vllm.logger import _print_error_once, _print_info_once, _print_warning_once
@@ -18,6 +18,7 @@ from sim.kernel.frames import described_with_place, original_name, traceback_of
 from sim.kernel.plain_text import GUEST_ROOT, plain
 
 _MAX_LENGTH = 2_000
+_TRACEBACK = "Traceback (most recent call last)"
 # The engine and the guests. Other parts of vLLM speak mostly while they are imported, which
 # happens once in the life of an interpreter and is no part of a run.
 _RECORDED = (f"{GUEST_ROOT}.", "vllm.v1.")
@@ -32,9 +33,11 @@ def _is_of_a_connector(logger: str) -> bool:
 class GuestLog(logging.Handler):
     """A logging handler that appends to the event log in the name of the running task."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, on_exception: Callable[[BaseException], None]) -> None:
+        """``on_exception`` is told what guests and connectors log as errors, with tracebacks."""
         super().__init__(logging.WARNING)
         self._kernel = kernel
+        self._on_exception = on_exception
 
     def emit(self, record: logging.LogRecord) -> None:
         if not record.name.startswith(_RECORDED) and not _is_of_a_connector(record.name):
@@ -49,6 +52,11 @@ class GuestLog(logging.Handler):
             "log", level=record.levelname, module=original_name(record.name),
             message=text[:_MAX_LENGTH], **extra,
         )  # fmt: skip
+        if _TRACEBACK in text:  # a structured logger has made text of what is being handled
+            error = sys.exception()
+        is_vllms = record.name.startswith("vllm.v1.")
+        if error is not None and record.levelno >= logging.ERROR and not is_vllms:
+            self._on_exception(error)
 
     @contextmanager
     def attached(self) -> Iterator[None]:

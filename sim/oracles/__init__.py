@@ -17,6 +17,7 @@ from sim.oracles.leak import Leak
 from sim.oracles.liveness import Liveness
 from sim.oracles.release_once import ReleaseOnce
 from sim.oracles.same_output import SameOutput
+from sim.oracles.unexpected_exception import UnexpectedException
 from sim.oracles.use_after_free import UseAfterFree
 from sim.oracles.wrong_bytes import WrongBytesRead
 from sim.oracles.zeroing import Zeroing
@@ -48,6 +49,7 @@ ORACLES: dict[str, type[Oracle]] = {
         FailClosed,
         Zeroing,
         BoundedWaiting,
+        UnexpectedException,
     )
 }
 

@@ -38,6 +38,14 @@ def test_a_mutant_is_caught(name: str) -> None:
     assert oracles & {"wrong-bytes", "liveness"}, found
 
 
+def test_an_error_that_a_net_catches_is_a_failure_of_its_own() -> None:
+    """Though it breaks nothing else: the net is there so that it does not."""
+    mutant = MUTANTS["error-survived"]
+    found = hunt(msgspec.structs.replace(mutant, settings=SHORT), range(1), QUIET_S)
+    assert found.groups == ["unexpected-exception/connector.loader.Loader._run"]
+    assert "'Renewer' object has no attribute 'connections'" in found.detail
+
+
 def test_a_change_that_breaks_nothing_is_not_caught() -> None:
     """The same seeds with an overlay that does what the shipped connector does."""
     found = hunt(HARMLESS, range(2), QUIET_S)

@@ -42,6 +42,7 @@ class Engine:
         self.num_blocks = NUM_BLOCKS
         self.options = SimpleNamespace(tp_size=tp_size)
         self.preset = SimpleNamespace(cache_dtype="auto")
+        self.connector = SimpleNamespace(kind=SimpleNamespace(expects_what_it_logs=True))
         self.pool = SimpleNamespace(
             num_gpu_blocks=NUM_BLOCKS,
             blocks=[SimpleNamespace(ref_cnt=0) for _ in range(NUM_BLOCKS)],

@@ -50,6 +50,7 @@ def test_every_oracle_has_a_name_a_summary_and_defaults() -> None:
         "fail-closed",
         "zeroing",
         "bounded-waiting",
+        "unexpected-exception",
     ]
     assert all(oracle.summary[0].isupper() for oracle in ORACLES.values())
     assert default_parameters("bounded-waiting") == {"transfer_timeout_s": 30.0, "margin_s": 5.0}
