@@ -14,6 +14,7 @@ from faults.cli.faults import described as described_faults
 from faults.cli.models import described as described_models
 from faults.cli.oracles import described as described_oracles
 from faults.cli.schema import schema
+from sim.lifecycle import PHASES
 
 
 def command_line() -> str:
@@ -38,7 +39,7 @@ def faults() -> str:
             _words(kind["summary"]),
             _values(kind["parameters"]),
             ", ".join(kind["target"]),
-            ", ".join(f"`{phase}`" for phase in kind["phases"]),
+            _phases(kind["phases"]),
         )
         for kind in described_faults()
     ]
@@ -119,6 +120,10 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [list(heads), *map(list, rows)]
     lines.insert(1, ["---"] * len(lines[0]))
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+
+
+def _phases(names: list[str]) -> str:
+    return "all" if names == list(PHASES) else ", ".join(f"`{name}`" for name in names) or "none"
 
 
 def _words(text: str) -> str:
