@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 TEST_ENV := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench soak requirements docs bundle
+.PHONY: help setup demo test lint format bench guard soak requirements docs bundle
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -54,6 +54,9 @@ bench: $(STAMP) ## the speed table on the fixed scenarios
 docs: $(STAMP) ## build the documents as a site, in build/site
 	@PYTHONHASHSEED=0 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "docs: open build/site/index.html"
+
+guard: $(STAMP) ## fail if the testbed has become slower than recorded, by ratios
+	@$(BIN)/faultlab bench --guard
 
 requirements: $(STAMP) ## bring the tests in docs/requirements.md up to date
 	@$(BIN)/python tests/tidy/requirement_rows.py

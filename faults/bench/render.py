@@ -46,6 +46,20 @@ def render(document: Mapping[str, Any], console: Console) -> None:
     )
 
 
+def render_guard(document: Mapping[str, Any], console: Console) -> None:
+    """One line a scenario: ratios of processor time to that of unchanging work, and the loss."""
+    for name, ratio in document.get("recorded", {}).items():
+        console.print(f"{name}: {ratio:.3f}, in {document['file']}", highlight=False)
+    for scenario in document.get("scenarios", ()):
+        loss, most = scenario["loss"], document["most_loss"]
+        change = f"{loss:.0%} slower" if loss > 0 else f"{-loss:.0%} faster"
+        console.print(
+            f"{scenario['name']}: {scenario['measured']:.3f}, recorded {scenario['recorded']:.3f}: "
+            f"{change}" + (f", more than {most:.0%}" if loss > most else ""),
+            highlight=False,
+        )
+
+
 def _render_profile(profile: Mapping[str, Any], console: Console) -> None:
     table = Table(title=f"where {STANDARD} spends its time")
     table.add_column("part")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from faults.bench.render import render
 from faults.bench.scenarios import SECTIONS, TRACE
 from faults.cli.loading import loading
-from faults.cli.outcome import JsonFlag, Outcome
+from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from sim.errors import UsageError
 
 _TRACE_FILE = "mooncake_fast25_conversation_trace.jsonl"
@@ -32,6 +32,12 @@ Trace = Annotated[
     Path | None,
     typer.Option(help=f"A Mooncake trace for {TRACE}; default: {_TRACE_FILE} in $FAULTLAB_TRACES."),
 ]
+Guard = Annotated[
+    bool, typer.Option("--guard", help="Instead, compare with recorded ratios; fail on a loss.")
+]
+RecordGuard = Annotated[
+    bool, typer.Option("--record-guard", help="Instead, record the ratios that --guard takes.")
+]
 
 
 def command(
@@ -40,6 +46,8 @@ def command(
     events: Events = 200_000,
     full: Full = False,
     trace: Trace = None,
+    guard: Guard = False,
+    record_guard: RecordGuard = False,
     json: JsonFlag = False,
 ) -> Outcome:
     """Measure how fast the testbed is, on fixed scenarios.
@@ -53,7 +61,12 @@ def command(
       faultlab bench standard-fault-free kernel --json
       faultlab bench growth --full
       faultlab bench trace-100 --trace conversation.jsonl
+      faultlab bench --guard
+
+    Exit code of --guard: 1 if some scenario has become slower by more than a fifth.
     """
+    if guard or record_guard:
+        return _guarded(sections or [], record=record_guard)
     trace = trace or _trace_of_environment()
     names = _chosen(sections or [], has_trace=trace is not None)
     with loading():
@@ -67,6 +80,33 @@ def command(
         "left_out": _left_out(sections or [], names),
     }
     return Outcome(document, partial(render, document))
+
+
+def _guarded(sections: list[str], *, record: bool) -> Outcome:
+    if sections:
+        raise UsageError(f"{sections[0]}: --guard has scenarios of its own; leave sections out")
+    with loading():
+        from faults.bench import guard  # noqa: PLC0415
+        from faults.bench.render import render_guard  # noqa: PLC0415
+
+    works, unchanging = guard.guarded(), guard.unchanging_work()
+    if record:
+        guard.write(guard.RECORDED, guard.measure(works, unchanging))
+    recorded = guard.read(guard.RECORDED, list(works))
+    if record:
+        kept: dict[str, Any] = {"recorded": recorded.ratios, "file": str(guard.RECORDED)}
+        return Outcome(kept, partial(render_guard, kept))
+    verdicts = list(guard.compare(works, unchanging, recorded))
+    document: dict[str, Any] = {
+        "most_loss": guard.MOST_LOSS,
+        "scenarios": [
+            {"name": v.name, "recorded": v.recorded, "measured": v.measured, "loss": v.loss}
+            for v in verdicts
+        ],
+    }
+    passed = all(verdict.passed for verdict in verdicts)
+    code = ExitCode.OK if passed else ExitCode.VIOLATION
+    return Outcome(document, partial(render_guard, document), code)
 
 
 def _trace_of_environment() -> Path | None:

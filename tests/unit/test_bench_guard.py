@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.bench import guard
+from faults.bench.scenarios import KERNEL
+from faults.cli import dispatch
+from faults.cli.outcome import ExitCode
+from sim.errors import UsageError
+from sim.kernel import Kernel
+
+RATIO = 3.0
+
+
+class Clock:
+    """Processor time that passes only where a script says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def takes(self, seconds: Callable[[], float]) -> guard.Work:
+        def work() -> None:
+            self.now_s += seconds()
+
+        return work
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(guard, "cpu_clock", made)
+    return made
+
+
+def verdict(clock: Clock, slower: float, noise: Callable[[], float]) -> guard.Verdict:
+    """Of work that takes ``slower`` times what was recorded, both times ``noise``."""
+    work, unchanging = clock.takes(lambda: RATIO * slower * noise()), clock.takes(noise)
+    (found,) = guard.compare({"it": work}, unchanging, guard.Record("3.11", {"it": RATIO}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("slower", "passes"), [(0.5, True), (1.0, True), (1.24, True), (1.26, False), (2.0, False)]
+)
+def test_a_loss_of_a_fifth_is_too_much(clock: Clock, slower: float, passes: bool) -> None:
+    """1.25 times the time is 0.8 of the speed."""
+    found = verdict(clock, slower, lambda: 0.1)
+    assert found.passed == passes
+    assert found.loss == pytest.approx(1 - 1 / slower)
+
+
+def test_a_machine_that_others_use_is_no_loss_and_hides_none(clock: Clock) -> None:
+    """Every call takes up to a fifth longer, and each tenth three times as long."""
+    rng = random.Random(1)
+
+    def noise() -> float:
+        return 0.1 * rng.uniform(1, 1.2) * (3 if rng.random() < 0.1 else 1)
+
+    assert all(verdict(clock, 1.0, noise).passed for _ in range(200))
+    assert not any(verdict(clock, 1.6, noise).passed for _ in range(200))
+
+
+def test_a_machine_that_is_slow_from_some_moment_on_is_no_loss(clock: Clock) -> None:
+    """Both become slower."""
+    calls = iter(range(1_000))
+    assert verdict(clock, 1.0, lambda: 0.1 if next(calls) < 7 else 0.3).passed
+
+
+def test_one_bad_round_is_measured_again(clock: Clock) -> None:
+    """Something may slow the work down alone, for a while."""
+    slow = iter([2.0] * guard._TURNS)
+    work = clock.takes(lambda: RATIO * 0.1 * next(slow, 1.0))
+    record = guard.Record("3.11", {"it": RATIO})
+    (found,) = guard.compare({"it": work}, clock.takes(lambda: 0.1), record)
+    assert found.passed
+
+
+def test_a_slowdown_of_the_testbed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With real clocks: the same kernel as recorded passes, not one whose records cost more."""
+    for name, value in (("_KERNEL_EVENTS", 1_000), ("_SIMPY_EVENTS", 2_000), ("_OBJECTS", 1_000)):
+        monkeypatch.setattr(guard, name, value)
+    works = {KERNEL: lambda: guard.kernel_events_per_s(guard._KERNEL_EVENTS)}
+    unchanging = guard.unchanging_work()
+    record = guard.measure(works, unchanging)
+    (same,) = guard.compare(works, unchanging, record)
+    assert same.passed, same
+    plain = Kernel.record
+
+    def slow(self: Kernel, kind: str, **fields: Any) -> None:
+        sum(range(1_000))
+        plain(self, kind, **fields)
+
+    monkeypatch.setattr(Kernel, "record", slow)
+    (planted,) = guard.compare(works, unchanging, record)
+    assert planted.loss > guard.MOST_LOSS, planted
+
+
+def test_the_command_fails_on_a_loss_and_names_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What was recorded passes; twice as slow does not."""
+    clock, factor = Clock(), 1.0
+    monkeypatch.setattr(guard, "cpu_clock", clock)
+    monkeypatch.setattr(guard, "RECORDED", tmp_path / "guard.yaml")
+    monkeypatch.setattr(guard, "guarded", lambda: {"it": clock.takes(lambda: RATIO * factor)})
+    monkeypatch.setattr(guard, "unchanging_work", lambda: clock.takes(lambda: 1.0))
+    assert dispatch.run(["bench", "--record-guard"]) == ExitCode.OK
+    assert dispatch.run(["bench", "--guard"]) == ExitCode.OK
+    factor = 2.0
+    capsys.readouterr()
+    assert dispatch.run(["bench", "--guard"]) == ExitCode.VIOLATION
+    said = capsys.readouterr().out
+    assert "it: 6.000, recorded 3.000: 50% slower, more than 20%" in said
+    assert dispatch.run(["bench", "--guard", "--json"]) == ExitCode.VIOLATION
+    (scenario,) = json.loads(capsys.readouterr().out)["scenarios"]
+    assert scenario == {"name": "it", "recorded": 3.0, "measured": 6.0, "loss": 0.5}
+    assert dispatch.run(["bench", KERNEL, "--guard"]) == ExitCode.BAD_USAGE
+
+
+def test_the_record_in_the_repository_is_of_what_is_guarded() -> None:
+    """A scenario without a ratio would not be guarded."""
+    text = guard.RECORDED.read_text()
+    assert all(f"{name}: " in text for name in (guard.STANDARD, guard.KERNEL))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("python: '3.11'\nratios: {it: fast}\n", "is no record of ratios"),
+        ("python: '3.11'\nratios: {}\n", "has no ratio of it"),
+        ("python: '2.7'\nratios: {it: 1.0}\n", r"of Python 2\.7, this is 3\.1"),
+    ],
+)
+def test_a_record_that_does_not_fit_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    """With the command that makes one."""
+    path = tmp_path / "guard.yaml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=rf"(?s){said}.*--record-guard"):
+        guard.read(path, ["it"])
+    with pytest.raises(UsageError, match="is no record"):
+        guard.read(tmp_path / "none.yaml", ["it"])
