@@ -97,7 +97,7 @@ BY_OTHERS = {
     "faultlab doctor --hardware --peer node2:6300": "asks another machine",
     "faultlab bench": "tests/unit/test_bench.py; in full it takes minutes",
     "faultlab bench --full": "tests/unit/test_bench.py; in full it takes most of an hour",
-    "faultlab bench standard-fault-free hybrid-standard kernel --json": "tests/unit/test_bench.py",
+    "faultlab bench standard-fault-free kernel --json": "tests/unit/test_bench.py",
     "faultlab bench trace-100 --trace mooncake_fast25_conversation_trace.jsonl": (
         "needs a trace that is not part of this repository"
     ),
