@@ -112,7 +112,7 @@ CORE_MUTANTS = (
         qualname="promise",
         right="num_prompt - 1 - local_hit",
         wrong="num_prompt - local_hit",
-        models=_STATES,
+        settings={"extra_config.load_mode": "sync"},
     ),
     Mutant(
         name="one-token-prompt-read",
@@ -121,7 +121,7 @@ CORE_MUTANTS = (
         qualname="promise",
         right="- local_hit, 0)",
         wrong="- local_hit, 1)",
-        settings={"workload.prompt_tokens": "[1, 3]"},
+        settings={"workload.prompt_tokens": "[1, 3]", "extra_config.load_mode": "sync"},
     ),
     Mutant(
         name="released-before-completion",

@@ -48,6 +48,7 @@ EDGE_MUTANTS = (
         qualname="ReleaseSender.send",
         right="for rank in ranks:",
         wrong="for rank in ranks[1:]:",
+        settings={"extra_config.defer_timeout": "1000"},
     ),
     Mutant(
         name="lease-never-revoked",
