@@ -74,6 +74,10 @@ LONG = {
 """Run by ``tests/soak/test_long_commands.py``, with their exit codes."""
 
 BY_OTHERS = {
+    "faultlab run --model llama --trace mooncake_fast25_conversation_trace.jsonl "
+    "--set topology.producers=16 --set topology.consumers=16 --json --out hour-16p16d": (
+        "an hour of a trace that is not shipped, for an idle machine"
+    ),
     "faultlab faults": "tests/scenario/test_howtos.py",
     "faultlab oracles": "tests/scenario/test_howtos.py",
     "faultlab models": "tests/unit/test_cli_lists.py",
