@@ -21,6 +21,7 @@ from sim.engine.hooks import HOOK_MODULES
 from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.owners import HashOwners
 from sim.fabric import CX7, Fabric, FabricProfile
+from sim.guest.cpp_errors import keep_no_native_stacks
 from sim.guest.entropy import chance_from_seed
 from sim.guest.facades.processes import SideProgram
 from sim.guest.facades.registry import make_facades
@@ -96,6 +97,7 @@ class World:
     @contextmanager
     def running(self) -> Iterator[World]:
         """The real world is fenced off inside; everything shared is put back afterwards."""
+        keep_no_native_stacks()
         with ExitStack() as stack:
             stack.enter_context(virtual_clock_in_shared_modules(self.kernel, self.facades["time"]))
             stack.callback(self.arena.release)

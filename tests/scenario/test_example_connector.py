@@ -8,7 +8,13 @@ from __future__ import annotations
 import pytest
 
 from sim.run import TestBed, run
-from sim.scenario import InlineRequest, InlineWorkload, Scenario, with_settings
+from sim.scenario import (
+    GeneratedWorkload,
+    InlineRequest,
+    InlineWorkload,
+    Scenario,
+    with_settings,
+)
 from sim.workload import Segment
 
 REQUESTS = (
@@ -41,3 +47,12 @@ def test_what_a_producer_stored_is_loaded_by_a_consumer(
 def test_the_next_run_finds_no_files() -> None:
     """The disk is the run's: equal runs are equal."""
     assert run(EXAMPLE).outcome.event_hash == run(EXAMPLE).outcome.event_hash
+
+
+def test_an_error_of_torch_ends_the_engine_and_not_the_test_bed() -> None:
+    """Torch looks through the native stack when it makes one, and threads here share a single one.
+    What it stumbled on there ended the process, with these requests in every run."""
+    scenario = Scenario(connector="example", workload=GeneratedWorkload(requests=4))
+    (violation, *_) = run(scenario).outcome.violations
+    assert (violation.oracle, violation.node) == ("liveness", "d0")
+    assert "shape mismatch: value tensor of shape [7824, 8, 4]" in violation.detail
