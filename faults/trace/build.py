@@ -23,9 +23,9 @@ from sim.request_ids import leg_of
 
 Record = dict[str, Any]  # as events.jsonl has it
 
-_SHORT_US = (
-    1.0  # what happens in an instant is given a width, so that flows have a slice to bind to
-)
+# What happens in an instant is given a width, so that flows have a slice to bind to. It is one tick
+# of the virtual clock, so that slices of a lane never overlap in part.
+_SHORT_US = 0.001
 _PLACES = ("t_ns", "actor", "kind")
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report_world import Log, Page
+from report_world import FAILING, Log, Page
 
 from faults import artifact
 from faults.cli import dispatch
@@ -19,10 +19,6 @@ from faults.report.space_time import space_time
 from sim.errors import UsageError
 from sim.oracles import Violation
 
-FAILING = ["run", "--set", "num_blocks=50", "--hold", "req-0=2.5", "--set",
-           "workload={kind: uniform, requests: 8, prompt_tokens: [256, 256], "
-           "output_tokens: [4, 4], interval_ms: 250}",
-           "--extra-config", '{"defer_timeout": 0.5}']  # fmt: skip
 CONSUMER, PRODUCER = "consumer:10.0.0.2:6301:tp0", "producer:10.0.0.1:6301:tp0"
 HOSTILE = "<b onclick=x>&\"'"
 
