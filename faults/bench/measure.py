@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from faults.running import run
 from sim.outcome import Outcome
 from sim.probes import Probe
-from sim.run import rehearse, run
+from sim.run import rehearse
 from sim.scenario import Scenario
 from sim.stopwatch import wall_clock
 
@@ -89,7 +90,7 @@ def measure(scenario: Scenario, runs: int) -> Series:
 def _timed(scenario: Scenario) -> Timing:
     started = _Started(scenario.num_engines)
     cpu_s, wall_s = cpu_clock(), wall_clock()
-    outcome = run(scenario, probe=started).outcome
+    outcome = run(scenario, probe=started).result.outcome
     return Timing(outcome, started.cpu_s - cpu_s, cpu_clock() - cpu_s, wall_clock() - wall_s)
 
 

@@ -9,14 +9,22 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.bench.scenarios import (
+    COMPARE,
     CONNECTORS,
     CONNECTORS_LONG,
+    DECODE,
+    FAULTED,
+    FAULTED_GLM,
     GROWTH,
+    GROWTH_ENGINES,
+    GROWTH_PROMPTS,
     HYBRID,
     IDLE,
     KERNEL,
     STANDARD,
+    TIMEOUTS,
     TRACE,
+    TRACE_HOUR,
 )
 from faults.cli.tables import print_table
 
@@ -92,6 +100,49 @@ def _growth_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
     yield "peak memory", f"{figures['points'][-1]['peak_memory_mib']:.0f} MiB"
 
 
+def _engine_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    for point in figures["points"]:
+        name = "{0}P{0}D".format(point["producers"])
+        yield f"{name}, without the quiet phase", f"{point['ms_per_producer']:.0f} ms/producer"
+        yield f"{name}, of the quiet phase", f"{point['quiet_ms_per_way']:.1f} ms/way"
+
+
+def _prompt_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    for point in figures["points"]:
+        name = f"prompts of {point['prompt_tokens']:,} tokens"
+        yield name, f"{point['ms_per_request']:.1f} ms/request"
+        if "us_per_token" in point:
+            yield "  each further token", f"{point['us_per_token']:.2f} µs"
+
+
+def _decode_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    yield "a step of eight running requests", f"{figures['us_per_step_of_eight']:.0f} µs"
+    outside_us = figures["testbed_us_per_step_of_eight"]
+    yield "of it outside simulated processes, wall", f"{outside_us:.0f} µs"
+
+
+def _timeout_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    for connector, of_connector in figures.items():
+        yield f"{connector}: virtual/wall", f"{of_connector['virtual_per_wall']:,.0f}"
+        yield f"{connector}: processor time", f"{of_connector['cpu_s']:.2f} s"
+
+
+def _compare_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
+    yield "of each backend:", "events/s, virtual/wall, in order"
+    for size in figures["sizes"]:
+        for name, found in size["backends"].items():
+            yield f"{size['pairs']:,} pairs, {name}", _compared(found)
+    for name, reason in figures["left_out"].items():
+        yield f"{name}: {reason}", ""
+
+
+def _compared(found: Mapping[str, Any]) -> str:
+    if "failed" in found:
+        return str(found["failed"])
+    speed = f"{found['events_per_s']:,.0f}, {found['virtual_per_wall']:.2f}"
+    return f"{speed}, {found['in_order']:.0%}"
+
+
 def _idle_rows(figures: Mapping[str, Any]) -> Iterator[Row]:
     yield f"one of {figures['empty_steps']:,} empty steps", f"{figures['us_per_empty_step']:.1f} µs"
     yield "virtual/wall", f"{figures['virtual_per_wall']:.1f}"
@@ -121,10 +172,18 @@ _COSTS = {
 _ROWS = {
     STANDARD: _run_rows,
     HYBRID: _run_rows,
+    FAULTED: _run_rows,
+    FAULTED_GLM: _run_rows,
     KERNEL: _kernel_rows,
+    COMPARE: _compare_rows,
     GROWTH: _growth_rows,
+    GROWTH_ENGINES: _engine_rows,
+    GROWTH_PROMPTS: _prompt_rows,
+    DECODE: _decode_rows,
     IDLE: _idle_rows,
+    TIMEOUTS: _timeout_rows,
     CONNECTORS: _connector_rows,
     CONNECTORS_LONG: _connector_rows,
     TRACE: _run_rows,
+    TRACE_HOUR: _run_rows,
 }

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from faults.bench.render import render
-from faults.bench.scenarios import SECTIONS, TRACE
+from faults.bench.scenarios import OF_TRACE, SECTIONS, TRACE, TRACE_HOUR
 from faults.cli.loading import loading
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from sim.errors import UsageError
@@ -30,7 +30,13 @@ Events = Annotated[int, typer.Option(min=100, help="Events of the kernel section
 Full = Annotated[bool, typer.Option("--full", help="Growth up to 10,000 requests; minutes.")]
 Trace = Annotated[
     Path | None,
-    typer.Option(help=f"A Mooncake trace for {TRACE}; default: {_TRACE_FILE} in $FAULTLAB_TRACES."),
+    typer.Option(
+        help=f"A Mooncake trace for the sections of traces; default: {_TRACE_FILE} in "
+        "$FAULTLAB_TRACES."
+    ),
+]
+TraceRequests = Annotated[
+    int | None, typer.Option(min=1, help=f"Only so many of the first requests in {TRACE_HOUR}.")
 ]
 Guard = Annotated[
     bool, typer.Option("--guard", help="Instead, compare with recorded ratios; fail on a loss.")
@@ -46,6 +52,7 @@ def command(
     events: Events = 200_000,
     full: Full = False,
     trace: Trace = None,
+    trace_requests: TraceRequests = None,
     guard: Guard = False,
     record_guard: RecordGuard = False,
     json: JsonFlag = False,
@@ -59,6 +66,7 @@ def command(
     Examples:
       faultlab bench
       faultlab bench standard-fault-free kernel --json
+      faultlab bench compare
       faultlab bench growth --full
       faultlab bench trace-100 --trace conversation.jsonl
       faultlab bench --guard
@@ -73,7 +81,9 @@ def command(
         from faults.bench.table import Effort, measured, where_and_when  # noqa: PLC0415
 
     growth = (100, 1_000, 10_000) if full else (100, 1_000)
-    effort = Effort(runs=runs, events=events, growth=growth, trace=trace)
+    effort = Effort(
+        runs=runs, events=events, growth=growth, trace=trace, trace_requests=trace_requests
+    )
     document = {
         "machine": where_and_when(),
         "sections": {name: measured(name, effort) for name in _with_progress(names)},
@@ -118,18 +128,21 @@ def _chosen(given: list[str], *, has_trace: bool) -> list[str]:
     for name in given:
         if name not in SECTIONS:
             raise UsageError(f"{name}: no such section; there are: {', '.join(SECTIONS)}")
-    if TRACE in given and not has_trace:
-        raise UsageError(f"{TRACE}: needs a trace; give --trace, or set FAULTLAB_TRACES")
+    for name in OF_TRACE:
+        if name in given and not has_trace:
+            raise UsageError(f"{name}: needs a trace; give --trace, or set FAULTLAB_TRACES")
     if given:
         return [name for name in SECTIONS if name in given]
-    return [name for name in SECTIONS if name != TRACE or has_trace]
+    return [name for name in SECTIONS if name not in OF_TRACE or (name == TRACE and has_trace)]
 
 
 def _left_out(given: list[str], names: list[str]) -> dict[str, str]:
     """Which sections of the table are missing though nobody chose others, and why."""
-    if given or TRACE in names:
+    if given:
         return {}
-    return {TRACE: f"no trace: give --trace, or set FAULTLAB_TRACES to where {_TRACE_FILE} is"}
+    no_trace = f"no trace: give --trace, or set FAULTLAB_TRACES to where {_TRACE_FILE} is"
+    reasons = {TRACE: no_trace, TRACE_HOUR: "it takes most of an hour; name it to run it"}
+    return {name: reason for name, reason in reasons.items() if name not in names}
 
 
 def _with_progress(names: list[str]) -> Iterable[str]:

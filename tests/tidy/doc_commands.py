@@ -102,6 +102,7 @@ BY_OTHERS = {
     "faultlab bench": "tests/unit/test_bench.py; in full it takes minutes",
     "faultlab bench --full": "tests/unit/test_bench.py; in full it takes most of an hour",
     "faultlab bench standard-fault-free kernel --json": "tests/unit/test_bench.py",
+    "faultlab bench compare": "tests/unit/test_bench_compare.py; in full it takes half a minute",
     "faultlab bench trace-100 --trace mooncake_fast25_conversation_trace.jsonl": (
         "needs a trace that is not part of this repository"
     ),

@@ -13,13 +13,22 @@ from faults.bench.connectors import compared
 from faults.bench.profile import OTHER, part_of, shares
 from faults.bench.render import render
 from faults.bench.scenarios import (
+    COMPARE,
     CONNECTORS,
     CONNECTORS_LONG,
+    DECODE,
+    FAULTED,
+    FAULTED_GLM,
     GROWTH,
+    GROWTH_ENGINES,
+    GROWTH_PROMPTS,
     HYBRID,
     IDLE,
+    SECTIONS,
     STANDARD,
+    TIMEOUTS,
     TRACE,
+    TRACE_HOUR,
     fixed_scenario,
     with_requests,
 )
@@ -97,9 +106,10 @@ def test_a_trace_is_measured_when_there_is_one(tmp_path: Path) -> None:
     [
         (
             ["bench", "speed"],
-            "speed: no such section; there are: standard-fault-free, hybrid-standard, kernel",
+            "speed: no such section; there are: standard-fault-free, hybrid-standard, standard",
         ),
         (["bench", TRACE], "needs a trace; give --trace, or set FAULTLAB_TRACES"),
+        (["bench", TRACE_HOUR], "trace-hour: needs a trace; give --trace"),
     ],
 )
 def test_a_section_that_cannot_be_measured_is_bad_usage(
@@ -126,6 +136,7 @@ def test_a_section_that_nobody_left_out_is_said_to_be_missing(
     document = json.loads(capsys.readouterr().out)
     assert TRACE not in document["sections"]
     assert document["left_out"][TRACE].startswith("no trace: give --trace")
+    assert document["left_out"][TRACE_HOUR].endswith("name it to run it")
 
 
 def test_the_profile_counts_libraries_for_whoever_calls_them() -> None:
@@ -148,17 +159,34 @@ def test_the_table_has_a_line_for_every_figure() -> None:
     costs = {"planning_us": 1.0, "posting_us": 2.0, "rest_us": 2.5, "load_us": 3000.0}
     costs["added_us"] = 250.0
     costs |= {"messages": 4.0, "message_bytes": 5.0, "work_requests": 6.0}
+    fast = {"events_per_s": 1e6, "virtual_per_wall": 2.0, "in_order": 1.0}
     costs |= {"read_bytes": 7168.0, "held_bytes": 8.0}
     sections = {
         STANDARD: run,
         HYBRID: run,
+        FAULTED: run,
+        FAULTED_GLM: run,
         "kernel": measured("kernel", effort),
+        COMPARE: {
+            "sizes": [{"pairs": 10, "backends": {"simulator": fast, "threads": {"failed": "no"}}}],
+            "left_out": {"simloop": "not installed"},
+        },
         GROWTH: {"points": [{**run, "ms_per_request": 1.5}]},
+        GROWTH_ENGINES: {
+            "points": [{"producers": 2, "ms_per_producer": 9.0, "quiet_ms_per_way": 3.25}]
+        },
+        GROWTH_PROMPTS: {
+            "points": [{"prompt_tokens": 512, "ms_per_request": 1.0, "us_per_token": 7.25}]
+        },
+        DECODE: {"us_per_step_of_eight": 321.0, "testbed_us_per_step_of_eight": 123.0},
+        TIMEOUTS: {"moriio": run},
         IDLE: {**run, "empty_steps": 10, "us_per_empty_step": 2.5},
         CONNECTORS: {"models": {"llama": {"moriio": costs, "hybrid": costs}}},
         CONNECTORS_LONG: {"models": {"llama": {"moriio": costs, "hybrid": costs}}},
         TRACE: run,
+        TRACE_HOUR: run,
     }
+    assert set(sections) == set(SECTIONS)
     screen = io.StringIO()
     document = {"machine": where_and_when(), "sections": sections, "left_out": {}}
     render(document, Console(file=screen, width=120))
@@ -171,5 +199,11 @@ def test_the_table_has_a_line_for_every_figure() -> None:
         "2.5 µs",
         "oracles",
         "7.0 / 7.0 KiB",
+        "1,000,000, 2.00, 100%",
+        "simloop: not installed",
+        "3.2 ms/way",
+        "7.25 µs",
+        "321 µs",
+        "123 µs",
     ]:
         assert words in shown
