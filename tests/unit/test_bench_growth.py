@@ -24,7 +24,7 @@ from sim.run import rehearse
 
 
 def test_growth_with_engines_tells_the_quiet_phase_apart() -> None:
-    """One more request for each way from a producer to a consumer, and four ways for two of each."""
+    """One more request for each way from a producer to a consumer: two of each have four."""
     one, two = growth.with_more_engines(fixed_scenario(GROWTH), (1, 2))
     assert (one["requests"], two["requests"]) == (10, 20)
     assert one["verdict"] == two["verdict"] == "pass"
@@ -60,7 +60,7 @@ def test_the_wait_for_a_dead_peer_is_passed_over_through_both_connectors() -> No
 
 @pytest.mark.parametrize("name", [FAULTED, FAULTED_GLM])
 def test_the_standard_scenario_survives_what_happens_in_it(name: str) -> None:
-    """Each of the three faults strikes once; everything is served, or the figure would be of less."""
+    """Each of its faults strikes once; all is served, or the figure would be of less."""
     scenario = fixed_scenario(name)
     assert scenario.workload == fixed_scenario(STANDARD).workload
     rehearse(scenario)
