@@ -57,7 +57,7 @@ def command(
     try:
         directory = artifact.find(path)
         scenario, recorded = artifact.read(directory)
-        _require_complete(directory, recorded)
+        require_complete(directory, recorded)
         if overlay is not None:
             scenario = with_settings(scenario, {"overlay": f"'{overlay.resolve()}'"})
         result = simulate(scenario).result
@@ -78,7 +78,8 @@ def command(
     )
 
 
-def _require_complete(directory: Path, recorded: Artifact) -> None:
+def require_complete(directory: Path, recorded: Artifact) -> None:
+    """UsageError for a run that its artifact alone cannot bring back."""
     if recorded.injected:
         raise UsageError(
             f"{directory}: Python code took part in this run ({', '.join(recorded.injected)}), and "

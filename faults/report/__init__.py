@@ -7,8 +7,9 @@ a page of ten thousand runs is hardly larger than one of a hundred.
 
 from __future__ import annotations
 
+from faults.report.beside import without_faults
 from faults.report.campaign_page import campaign_page
 from faults.report.comparison_page import comparison_page
 from faults.report.run_section import run_page
 
-__all__ = ["campaign_page", "comparison_page", "run_page"]
+__all__ = ["campaign_page", "comparison_page", "run_page", "without_faults"]

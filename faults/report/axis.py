@@ -1,4 +1,4 @@
-"""Axes: of times with long pauses between them, and of quantities over orders of magnitude."""
+"""Axes: of times with long pauses between them, and of quantities, plain or by their decades."""
 
 from __future__ import annotations
 
@@ -68,6 +68,25 @@ class LogAxis:
         """Each decade, as a number."""
         decades = range(self.low, self.high + 1)
         return [(self.at(10.0**decade), f"{10.0**decade:g}") for decade in decades]
+
+
+class LinearAxis:
+    """Quantities from 0 to ``high`` to pixels."""
+
+    def __init__(self, high: float, start: float, length: float) -> None:
+        self._high = high or 1.0
+        self._start, self._length = start, length
+
+    def at(self, value: float) -> float:
+        """Where a value is."""
+        return self._start + self._length * value / self._high
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Round numbers, at most eleven."""
+        decade = 10.0 ** _floor(log10(self._high))
+        step = next(decade * s for s in (0.1, 0.2, 0.5, 1) if self._high <= 10 * decade * s)
+        count = int(self._high / step + 1e-9)
+        return [(self.at(step * i), f"{step * i:.4g}") for i in range(count + 1)]
 
 
 def _floor(value: float) -> int:

@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from faults.campaign.result import STATUSES, SeedResult, Status
 from faults.report import svg
-from faults.report.axis import LogAxis
+from faults.report.axis import LinearAxis, LogAxis
 
-_LEFT, _WIDTH, _HEIGHT = 56, 760, 120
+PLOT_LEFT, PLOT_WIDTH, _HEIGHT = 56, 760, 120
 _MOST_BARS = 120
 _PER_DECADE = 8
 _STEPS = 200
@@ -51,29 +51,50 @@ def throughput(results: Sequence[SeedResult]) -> Markup:
     bars = _slices(results)
     rates = [60 * len(part) / (sum(r.wall_s for r in part) or 1.0) for part in bars]
     most = max(rates, default=1.0) or 1.0
-    width = _WIDTH / max(len(rates), 1)
+    width = PLOT_WIDTH / max(len(rates), 1)
     parts = _frame(f"{most:.3g}", "runs a minute of a worker, in the order in which they ended")
     for i, rate in enumerate(rates):
         height = _HEIGHT * rate / most
-        x, y = _LEFT + i * width, 20 + _HEIGHT - height
+        x, y = PLOT_LEFT + i * width, 20 + _HEIGHT - height
         parts.append(svg.box(x, y, _gapped(width), height, "bar plain", f"{rate:.3g} a minute"))
-    return svg.drawing(_LEFT + _WIDTH + 30, _HEIGHT + 44, "runs a minute of a worker", parts)
+    return _drawing("runs a minute of a worker", parts)
 
 
 def shares(sides: Sequence[tuple[str, Sequence[float]]], label: str) -> Markup:
     """The share of runs that took no longer than so many seconds, a line for each side."""
-    axis = LogAxis([value for _, values in sides for value in values], _LEFT, _WIDTH)
+    axis = LogAxis([value for _, values in sides for value in values], PLOT_LEFT, PLOT_WIDTH)
     parts = _frame("100 %", label)
     parts += _ticks(axis.ticks(), " s")
     for number, (name, values) in enumerate(sides):
         path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in _curve(sorted(values), axis))
         parts.append(svg.tag("path", svg.tag("title", name), d=path, class_=f"curve side{number}"))
-    return svg.drawing(_LEFT + _WIDTH + 30, _HEIGHT + 44, label, parts)
+    return _drawing(label, parts)
+
+
+def stairs(
+    sides: Sequence[tuple[str, Sequence[tuple[float, float]]]],
+    axis: LogAxis | LinearAxis,
+    top: tuple[float, str],
+    label: str,
+) -> Markup:
+    """Sums that grow, a line for each side: from each (place, sum) on that is the sum.
+
+    ``axis`` begins at ``PLOT_LEFT`` and is ``PLOT_WIDTH`` long, in seconds; ``top`` is the highest
+    sum, and how it is written.
+    """
+    parts = _frame(top[1], label) + _ticks(axis.ticks(), " s")
+    for number, (name, points) in enumerate(sides):
+        path = f"M{PLOT_LEFT} {20 + _HEIGHT}"
+        for place, height in points:
+            path += f"H{axis.at(place):.1f}V{20 + _HEIGHT * (1 - height / (top[0] or 1.0)):.1f}"
+        path += f"H{PLOT_LEFT + PLOT_WIDTH}"
+        parts.append(svg.tag("path", svg.tag("title", name), d=path, class_=f"curve side{number}"))
+    return _drawing(label, parts)
 
 
 def _curve(values: Sequence[float], axis: LogAxis) -> Iterable[tuple[float, float]]:
     count = len(values)
-    yield _LEFT, 20 + _HEIGHT
+    yield PLOT_LEFT, 20 + _HEIGHT
     for step in range(1, _STEPS + 1) if count else ():
         value = values[-(-count * step // _STEPS) - 1]
         yield axis.at(value), 20 + _HEIGHT * (1 - step / _STEPS)
@@ -92,7 +113,7 @@ def _stacked(
     ticks: Sequence[tuple[float, str]] = (),
 ) -> Markup:
     most = max((sum(counts.values()) for counts in counted), default=1) or 1
-    width = _WIDTH / max(len(counted), 1)
+    width = PLOT_WIDTH / max(len(counted), 1)
     parts = _frame(str(most), label)
     for i, (counts, title) in enumerate(zip(counted, titles, strict=True)):
         y = 20.0 + _HEIGHT
@@ -101,12 +122,16 @@ def _stacked(
                 height = _HEIGHT * counts[status] / most
                 y -= height
                 said = f"{title}: {counts[status]} {status}"
-                x = _LEFT + i * width
+                x = PLOT_LEFT + i * width
                 parts.append(svg.box(x, y, _gapped(width), height, f"bar {status}", said))
-    parts.append(svg.text(_LEFT, _HEIGHT + 36, ends[0], "time"))
-    parts.append(svg.text(_LEFT + _WIDTH, _HEIGHT + 36, ends[1], "time", "end"))
-    parts += _ticks([(_LEFT + share * _WIDTH, told) for share, told in ticks], "")
-    return svg.drawing(_LEFT + _WIDTH + 30, _HEIGHT + 44, label, parts)
+    parts.append(svg.text(PLOT_LEFT, _HEIGHT + 36, ends[0], "time"))
+    parts.append(svg.text(PLOT_LEFT + PLOT_WIDTH, _HEIGHT + 36, ends[1], "time", "end"))
+    parts += _ticks([(PLOT_LEFT + share * PLOT_WIDTH, told) for share, told in ticks], "")
+    return _drawing(label, parts)
+
+
+def _drawing(label: str, parts: Iterable[Markup]) -> Markup:
+    return svg.drawing(PLOT_LEFT + PLOT_WIDTH + 30, _HEIGHT + 44, label, parts)
 
 
 def _gapped(width: float) -> float:
@@ -116,10 +141,10 @@ def _gapped(width: float) -> float:
 def _frame(top: str, label: str) -> list[Markup]:
     bottom = 20 + _HEIGHT
     return [
-        svg.text(_LEFT, 13, label, "label"),
-        svg.text(_LEFT - 6, 28, top, "time", "end"),
-        svg.text(_LEFT - 6, bottom, "0", "time", "end"),
-        svg.line(_LEFT, bottom, _LEFT + _WIDTH, bottom, "lane"),
+        svg.text(PLOT_LEFT, 13, label, "label"),
+        svg.text(PLOT_LEFT - 6, 28, top, "time", "end"),
+        svg.text(PLOT_LEFT - 6, bottom, "0", "time", "end"),
+        svg.line(PLOT_LEFT, bottom, PLOT_LEFT + PLOT_WIDTH, bottom, "lane"),
     ]
 
 

@@ -12,6 +12,7 @@ from markupsafe import Markup
 from faults import artifact
 from faults.artifact import SCENARIO_FILE, Artifact
 from faults.grouping import group
+from faults.report.beside import Beside, beside
 from faults.report.focus import Focus, focus_on
 from faults.report.latency import latencies, requests_of, throughput
 from faults.report.ownership import ownership
@@ -58,6 +59,7 @@ class Drawings:
     ownership: Markup
     latencies: Markup
     throughput: str
+    beside: Beside | None
 
 
 @dataclass(frozen=True)
@@ -79,8 +81,10 @@ class RunSection:
     drawings: Drawings | None
 
 
-def run_section(directory: Path, *, drawn: bool = True) -> RunSection:
-    """What the artifact in ``directory`` says.
+def run_section(
+    directory: Path, *, drawn: bool = True, fault_free: Sequence[Record] | None = None
+) -> RunSection:
+    """What the artifact in ``directory`` says, beside the records of the same run without faults.
 
     Raises:
         UsageError: there is none, it was edited, or its scenario cannot be read here.
@@ -108,13 +112,13 @@ def run_section(directory: Path, *, drawn: bool = True) -> RunSection:
         scenario=small,
         scenario_note=note,
         replay=replay_line(directory),
-        drawings=_drawings(records, focus) if drawn else None,
+        drawings=_drawings(records, focus, fault_free) if drawn else None,
     )
 
 
-def run_page(directory: Path) -> str:
-    """A page about the run in ``directory``; UsageError as ``run_section``."""
-    return render("run.html", run=run_section(directory))
+def run_page(directory: Path, fault_free: Sequence[Record] | None = None) -> str:
+    """A page about the run in ``directory``; arguments and UsageError as of ``run_section``."""
+    return render("run.html", run=run_section(directory, fault_free=fault_free))
 
 
 def wrong_bytes(violations: Sequence[Violation]) -> list[WrongBytes]:
@@ -177,11 +181,17 @@ def _smallest(directory: Path, scenario: Scenario, recorded: Artifact) -> tuple[
     return dumps(scenario), f"{directory / SCENARIO_FILE}; faultlab shrink looks for a smaller one"
 
 
-def _drawings(records: Sequence[Record], focus: Focus) -> Drawings:
+def _drawings(
+    records: Sequence[Record], focus: Focus, fault_free: Sequence[Record] | None
+) -> Drawings:
     diagram, left_out = space_time(records, focus)
     requests = requests_of(records)
     until_ns = records[-1].time_ns if records else 0
     return Drawings(
-        diagram, left_out, ownership(records, focus), latencies(requests, until_ns),
-        throughput(requests),
-    )  # fmt: skip
+        space_time=diagram,
+        left_out=left_out,
+        ownership=ownership(records, focus),
+        latencies=latencies(requests, until_ns),
+        throughput=throughput(requests),
+        beside=None if fault_free is None else beside(requests, requests_of(fault_free)),
+    )

@@ -9,6 +9,7 @@ from chromium import PROGRAM
 from page_survey import SCHEMES, WIDTHS, Survey, survey
 from report_world import FAILING, campaign
 
+from faults import artifact
 from faults.campaign.result import Failure, SeedResult
 from faults.campaign.store import FAILURES, RESULTS_FILE
 from faults.cli import dispatch
@@ -36,7 +37,7 @@ def surveys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Survey]:
     with (night / RESULTS_FILE).open("ab") as file:
         file.write(msgspec.json.encode(failed) + b"\n")
     pages = {
-        "run": run_page(kept),
+        "run": run_page(kept, artifact.read_records(kept, artifact.read_outcome(kept))),
         "campaign": campaign_page(night),
         "comparison": comparison_page(night, other),
         "bad": _BAD,
