@@ -14,10 +14,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from hw_tests.conformance.arm import Case
 from hw_tests.preflight import Finding, Host, examine
+
+if TYPE_CHECKING:
+    from hw_tests.conformance.arm import (
+        Case,
+    )  # loads torch, which a run on other hosts need not have
 
 _MORI_CPU_FEATURES = frozenset(
     {

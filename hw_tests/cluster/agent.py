@@ -7,6 +7,7 @@ standard output, a line each (`wire`). Runs below a `supervisor`, which ends all
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +19,8 @@ from typing import Any, NamedTuple
 from hw_tests.cluster.facts import facts_of
 from hw_tests.cluster.wire import pack, unpack
 from hw_tests.process.launcher import Launcher, ProcessEnded, RemoteProcess, free_port
+
+_CONNECT_S = 5.0
 
 
 class Answer(NamedTuple):
@@ -56,6 +59,7 @@ class Agent:
         self._folder = Path(tempfile.mkdtemp(prefix="agent-"))
         self._preload: Sequence[str] = ()
         self._sent: dict[Path, int] = {}
+        self._listening: list[socket.socket] = []
 
     @cached_property
     def _launcher(self) -> Launcher:
@@ -67,6 +71,21 @@ class Agent:
 
     def free_port(self) -> int:
         return free_port("")
+
+    def listen(self, number: int) -> list[int]:
+        """Ports of as many sockets, which answer nothing, for as long as this process lives."""
+        listening = [socket.create_server(("", 0)) for _ in range(number)]
+        self._listening += listening
+        return [each.getsockname()[1] for each in listening]
+
+    def unreached(self, address: str, ports: Sequence[int]) -> str:
+        """Why this host gets no connection to one of the ports; empty if it gets one to each."""
+        for port in ports:
+            try:
+                socket.create_connection((address, port), timeout=_CONNECT_S).close()
+            except OSError as error:
+                return f"{address}:{port}: {error}"
+        return ""
 
     def preload(self, modules: Sequence[str]) -> None:
         """What is loaded once for all processes; before the first is started."""

@@ -96,6 +96,13 @@ class RemoteHost:
         facts: dict[str, Any] = self.ask("facts", _patience_s=4 * _ANSWER_S, arm=arm)
         return facts
 
+    def listen(self, number: int) -> list[int]:
+        ports: list[int] = self.ask("listen", number=number)
+        return ports
+
+    def unreached(self, address: str, ports: Sequence[int]) -> str:
+        return str(self.ask("unreached", address=address, ports=list(ports)))
+
     def preload(self, modules: Sequence[str]) -> None:
         self.ask("preload", modules=list(modules))
 

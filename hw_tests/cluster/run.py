@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +22,8 @@ from hw_tests.process.host_pair import HostPair
 from hw_tests.process.messages import HOST, Role
 
 _ROOT = Path(__file__).parents[2]
+_PORTS = 3
+"""Of an engine: handshakes, releases, mori's own."""
 Hosts = Mapping[Role, RemoteHost]
 
 
@@ -64,6 +67,7 @@ def examine_hosts(options: Options, hosts: Hosts, report: Report) -> None:
         for role, host in hosts.items():
             report.hosts[role] = host.facts(options.arm)
             host.preload(PRELOADED)
+        out_of_reach = unreached(list(hosts.values()))
     except HostLost as error:
         raise NotReady(str(error)) from None
     problems = [
@@ -72,10 +76,23 @@ def examine_hosts(options: Options, hosts: Hosts, report: Report) -> None:
         for line in facts.missing(report.hosts[role])
     ]
     problems += [f"hosts differ: {line}" for line in facts.differences(report.hosts)]
+    problems += out_of_reach
     if options.arm == "sim" and len(_one_role_of_each(hosts, report)) > 1:
         problems.append("the arm sim shares memory between engines, so it needs one machine")
     if problems:
         raise NotReady("\n".join(problems))
+
+
+def unreached(hosts: Sequence[RemoteHost]) -> list[str]:
+    """Which host gets no connection to ports of another one as engines take them."""
+    problems = []
+    for host, other in itertools.permutations(hosts, 2):
+        if why := host.unreached(other.address, other.listen(_PORTS)):
+            problems.append(
+                f"{host.name} does not reach {other.name} at {why}; needed: connections to every "
+                f"port above 32768; fix: open them, or name another address: {other.name}=ADDRESS"
+            )
+    return problems
 
 
 def _one_role_of_each(hosts: Hosts, report: Report) -> list[Role]:

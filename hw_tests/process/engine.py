@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
+from zlib import crc32
 
 from hw_tests.process import shared_mori
-from hw_tests.process.messages import Blocks, Digests, EngineOptions, Outcome, Snapshot
+from hw_tests.process.messages import Blocks, Digests, EngineOptions, Outcome, Role, Snapshot
 from hw_tests.process.shared_mori.gate import GATE
 from hw_tests.process.side import Side, enter_groups, make_side
 
@@ -52,6 +53,7 @@ class Engine:
     _tokens: Counter[str] = field(default_factory=Counter)
     _forwards: Counter[str] = field(default_factory=Counter)
     _found: dict[str, Digests] = field(default_factory=dict)
+    _written: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
 
     def __post_init__(self) -> None:
         self.side.before_forward = self._before_forward
@@ -66,12 +68,16 @@ class Engine:
                 )
 
     def _before_forward(self, name: str) -> None:
-        """A producer's first one writes the KV of its request; a consumer's finds it loaded."""
+        """A producer's passes write each block of the request once; a consumer's first one finds
+        them loaded."""
         self._forwards[name] += 1
-        if self._forwards[name] == 1:
-            blocks = self.side.blocks[name]
-            if self.is_producer:
-                self.side.memory.write(blocks, seed=sum(name.encode()))
+        blocks = self.side.blocks[name]
+        if self.is_producer:
+            written = self._written[name]
+            new = [[block for block in ids if block not in written] for ids in blocks]
+            self.side.memory.write(new, seed=crc32(f"{name} {self._forwards[name]}".encode()))
+            written.update(block for ids in new for block in ids)
+        if self.is_producer or self._forwards[name] == 1:
             self._found[name] = self.side.memory.digests_of(blocks)
 
     # --------------------------------------------------------------- commands
@@ -92,13 +98,26 @@ class Engine:
         """Of a request when it was last in a step."""
         return self.side.blocks[request_id]
 
+    def owned(self, request_id: str) -> set[int]:
+        """All that it ever had."""
+        return self.side.owned[request_id]
+
     def found(self, request_id: str) -> Digests:
-        """What a request's blocks held when its first forward pass began."""
+        """What a request's blocks held when a consumer's first forward pass began, or after a
+        producer's last one."""
         return self._found[request_id]
 
     def digests(self) -> Digests:
         """Of all memory, now."""
         return self.side.memory.digests()
+
+    def tokens_per_block(self) -> int:
+        """Of attention, and of prefix caching."""
+        return self.side.tokens_per_block
+
+    def padding(self) -> list[int]:
+        """Of the bytes that are no layer's."""
+        return self.side.memory.padding()
 
     def set_gate(self, is_open: bool) -> None:
         """Keep reads under way, or let them go on."""
@@ -109,6 +128,12 @@ class Engine:
         for engine, memory in _REGISTERED:
             engine.deregister_memory(memory)
         _REGISTERED.clear()
+
+
+def _take_gpu(role: Role) -> None:
+    """On a machine with several GPUs the two sides have one each."""
+    number = 0 if role == "kv_producer" else 1
+    torch.cuda.set_device(number % torch.cuda.device_count())
 
 
 _REGISTERED: list[tuple[Any, Any]] = []
@@ -155,6 +180,8 @@ def run_engine(commands: Connection, options: EngineOptions) -> None:
     if options.stands_in:
         shared_mori.install()
         stand_in_for_device()
+    else:
+        _take_gpu(options.side.role)
     _log_events()
     _record_registrations()
     if options.protocol_version is not None:

@@ -67,6 +67,23 @@ class CacheMemory:
             for layer in group.layer_names
         }
 
+    def padding(self) -> list[int]:
+        """CRC-32 of the bytes of each allocation that are no layer's."""
+        storages = {view.untyped_storage().data_ptr(): view for view in self.views.values()}
+        return [self._padding_of(address, view) for address, view in storages.items()]
+
+    def _padding_of(self, address: int, view: torch.Tensor) -> int:
+        content = torch.empty(0, dtype=torch.uint8, device=view.device)
+        content.set_(view.untyped_storage())
+        is_padding = torch.ones(content.shape, dtype=torch.bool)
+        for each in self.views.values():
+            if each.untyped_storage().data_ptr() == address:
+                size = each.element_size()
+                strides = [stride * size for stride in each.stride()]
+                start = each.storage_offset() * size
+                is_padding.as_strided((*each.shape, size), (*strides, 1), start).zero_()
+        return zlib.crc32(content.cpu()[is_padding].numpy().tobytes())
+
     def _settle(self) -> None:
         """A network card does not wait for a GPU's kernels."""
         if any(view.is_cuda for view in self.views.values()):

@@ -30,9 +30,11 @@ class SideOptions:
         role: producer or consumer.
         settings: of the connector, ports included.
         block_size: tokens; None for the preset's.
-        max_tokens: of the longest request.
+        max_tokens: of the longest request, beyond four blocks.
         num_blocks: of the cache.
         device: where the cache is.
+        tp_size: ranks of the engine, of which this is one.
+        rank: whose caches it has; its own process groups have no other.
     """
 
     model: str
@@ -42,6 +44,8 @@ class SideOptions:
     max_tokens: int = 400
     num_blocks: int = 64
     device: Device = "shared"
+    tp_size: int = 1
+    rank: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hw_tests.process.arms import ProcessArm
-from hw_tests.process.launcher import AnyLauncher, AnyProcess, until
+from hw_tests.process.launcher import AnyLauncher, AnyProcess, ProcessEnded, until
 from hw_tests.process.messages import EngineOptions, Outcome, Role, SideOptions, Snapshot
 
 PROMPT_TOKENS = 300
@@ -26,6 +26,7 @@ _CONSUMER = {
     "renewal_timeout": 60.0,
 }
 _PRODUCER = {"defer_timeout": 120.0}
+_TRIES = 3
 _PROGRAM = "hw_tests.process.engine:run_engine"
 _numbers = itertools.count(1)
 
@@ -94,11 +95,11 @@ class Engines:
     _of_test: list[EngineProcess] = field(default_factory=list)
 
     def producer(self, model: str = "llama", **changes: Any) -> EngineProcess:
-        """Args: as of `_start`."""
+        """Args: as of `_try_to_start`."""
         return self._get(model=model, role="kv_producer", **changes)
 
     def consumer(self, model: str = "llama", **changes: Any) -> EngineProcess:
-        """Args: as of `_start`."""
+        """Args: as of `_try_to_start`."""
         return self._get(model=model, role="kv_consumer", **changes)
 
     def _get(self, **asked: Any) -> EngineProcess:
@@ -110,7 +111,7 @@ class Engines:
         return engine
 
     def start(self, model: str, role: Role, **changes: Any) -> EngineProcess:
-        """A new engine, until `end_test`. Args: as of `_start`."""
+        """A new engine, until `end_test`. Args: as of `_try_to_start`."""
         self._of_test.append(self._start(model, role, **changes))
         return self._of_test[-1]
 
@@ -119,7 +120,14 @@ class Engines:
         while self._of_test:
             self._of_test.pop().process.kill()
 
-    def _start(
+    def _start(self, *names: Any, **asked: Any) -> EngineProcess:
+        """As `_try_to_start`, on other ports if some were taken."""
+        for _ in range(_TRIES):
+            if (engine := self._try_to_start(*names, **asked)) is not None:
+                return engine
+        raise AssertionError(f"no free ports in {_TRIES} attempts")
+
+    def _try_to_start(
         self,
         model: str,
         role: Role,
@@ -127,9 +135,12 @@ class Engines:
         ports: tuple[int, int] | None = None,
         block_size: int | None = None,
         protocol_version: int | None = None,
+        tp_size: int = 1,
+        rank: int = 0,
+        max_tokens: int = SideOptions.max_tokens,
         **settings: Any,
-    ) -> EngineProcess:
-        """A new engine.
+    ) -> EngineProcess | None:
+        """A new engine; None if a port was taken between looking and listening.
 
         Args:
             model: a preset's name.
@@ -137,6 +148,9 @@ class Engines:
             ports: for handshakes and releases; free ones by default.
             block_size: tokens; the preset's by default.
             protocol_version: of the connector; its own by default.
+            tp_size: ranks of the engine.
+            rank: the one that this is.
+            max_tokens: of the longest request, beyond four blocks.
             settings: of the connector that differ from what tests have.
         """
         launcher = self.launchers[role]
@@ -153,20 +167,30 @@ class Engines:
                 **settings,
             },
             block_size=block_size,
+            max_tokens=max_tokens,
             device=self.arm.device,
+            tp_size=tp_size,
+            rank=rank,
         )
         options = EngineOptions(side, next(_numbers), self.arm.stands_in, protocol_version)
-        process = launcher.start(role, _PROGRAM, options)
+        try:
+            process = launcher.start(role, _PROGRAM, options)
+        except ProcessEnded as error:
+            if ports is None and "choose another port" in str(error):
+                return None  # somebody has taken one meanwhile
+            raise
         engine = EngineProcess(process, options, 0)
         engine.idle_blocks = engine.snapshot().free_blocks
         return engine
 
 
-def prefill(producer: EngineProcess, num_tokens: int = PROMPT_TOKENS) -> Prefilled:
-    """A prompt that no engine has seen; its blocks are held when this returns."""
+def prefill(
+    producer: EngineProcess, num_tokens: int = PROMPT_TOKENS, prompt: list[int] | None = None
+) -> Prefilled:
+    """A prompt that no engine has seen, or this; its blocks are held when this returns."""
     number = next(_numbers)
     request_id = f"prefill-{number}"
-    prompt = [1000 + number, *range(1, num_tokens)]
+    prompt = prompt or [1000 + number, *range(1, num_tokens)]
     asked = {"do_remote_decode": True, "transfer_id": f"transfer-{number}"}
     producer.call("add", request_id=request_id, prompt=prompt, max_tokens=1, params=asked)
     outcome = producer.outcome(request_id)

@@ -6,7 +6,7 @@ hooks of a step in its order. There is no model: a forward pass is a call of ``b
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,14 +37,17 @@ from vllm.v1.structured_output import StructuredOutputManager
 
 @dataclass
 class Side:
-    """Runs steps; ``blocks`` are those of each request when it was last in one."""
+    """Runs steps; ``blocks`` are those of each request when it was last in one, ``owned`` all that
+    it ever had."""
 
     scheduler: Scheduler
     worker: Any
     memory: CacheMemory
     block_hasher: Any
+    tokens_per_block: int
     before_forward: Callable[[str], None] = lambda name: None
     blocks: dict[str, Blocks] = field(default_factory=dict)
+    owned: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
     counters: Counter[str] = field(default_factory=Counter)
 
     def add(self, request_id: str, prompt: list[int], max_tokens: int, params: Any) -> None:
@@ -66,6 +69,7 @@ class Side:
             groups = self.scheduler.kv_cache_manager.get_block_ids(name)
             if any(groups):
                 self.blocks[name] = [list(ids) for ids in groups]
+                self.owned[name].update(block for ids in groups for block in ids)
         for name in scheduled.num_scheduled_tokens:
             self.before_forward(name)
         self.worker.wait_for_save()
@@ -110,11 +114,13 @@ def make_side(options: SideOptions) -> Side:
     preset = get_preset(options.model)
     if options.block_size is not None:
         preset = replace(preset, block_size=options.block_size)
+    tokens_per_block = preset.tokens_per_block(options.tp_size, "reduced", 1)
     drafts = Speculation(method="mtp", num_speculative_tokens=1)
     config = build_vllm_config(
         preset,
         num_blocks=options.num_blocks,
-        max_model_len=options.max_tokens + 4 * preset.tokens_per_block(1, "reduced", 1),
+        tp_size=options.tp_size,
+        max_model_len=options.max_tokens + 4 * tokens_per_block,
         async_scheduling=False,
         connector={
             "kv_connector": "HybridReadConnector",
@@ -125,8 +131,9 @@ def make_side(options: SideOptions) -> Side:
         engine_id=options.role,
         speculation=drafts if "glm" in options.model else None,
     )
-    specs = [preset.cache_specs(1, "reduced", config)]
-    (of_worker,), of_scheduler, layout = plan_specs(config, specs, list(preset.supported_layouts))
+    specs = [preset.cache_specs(options.tp_size, "reduced", config)] * options.tp_size
+    workers, of_scheduler, layout = plan_specs(config, specs, list(preset.supported_layouts))
+    of_worker = workers[options.rank]
     with set_current_vllm_config(config):
         scheduler = Scheduler(
             config,
@@ -139,7 +146,7 @@ def make_side(options: SideOptions) -> Side:
         memory = CacheMemory(of_worker, layout, options.device)
         worker.register_kv_caches(memory.views)
     hasher = get_request_block_hasher(scheduler.hash_block_size, sha256)
-    return Side(scheduler, worker, memory, hasher)
+    return Side(scheduler, worker, memory, hasher, tokens_per_block)
 
 
 def enter_groups() -> None:

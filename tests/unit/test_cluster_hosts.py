@@ -16,6 +16,7 @@ from far_hosts import PROGRAM, ROOT, far_host, make_clients, marked, until, unti
 from hw_tests.cluster import by_hand
 from hw_tests.cluster.reach import Settings, Target, Way, command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
+from hw_tests.cluster.run import unreached
 from hw_tests.process.launcher import ProcessEnded, free_port
 
 
@@ -208,3 +209,14 @@ def test_a_host_can_be_joined_by_a_typed_command(
 def _listens(port: int) -> bool:
     lines = Path("/proc/net/tcp").read_text() + Path("/proc/net/tcp6").read_text()
     return f":{port:04X} 00000000" in lines
+
+
+def test_hosts_that_do_not_reach_each_other_are_noticed(mark: str, tmp_path: Path) -> None:
+    """Before any engine is started, in either direction."""
+    hosts = [far_host("local", tmp_path / name, mark) for name in ("one", "other")]
+    assert unreached(hosts) == []
+    hosts[1].address = "no-such-host.invalid"
+    (problem,) = unreached(hosts)
+    assert problem.startswith(f"{hosts[0].name} does not reach {hosts[1].name} at no-such-host")
+    for host in hosts:
+        host.close()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -158,3 +160,22 @@ def test_the_commands_can_be_printed(way: str, capsys: pytest.CaptureFixture[str
     for part in ("# kv_producer on node1", "# kv_consumer on node2", "-m hw_tests.cluster.agent"):
         assert part in said
     assert "hw_tests/test_conformance.py" in said
+
+
+def test_the_machine_that_starts_a_run_needs_neither_torch_nor_vllm() -> None:
+    """Its tests are collected without them; engines, which need them, are elsewhere."""
+    script = (
+        "import sys; sys.modules.update(dict.fromkeys(['torch', 'vllm', 'mori', 'numpy']));"
+        "import hw_tests.cluster.__main__, pytest;"
+        "sys.exit(pytest.main(['-q', '--collect-only', '-p', 'no:cacheprovider', *sys.argv[1:]]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "hw_tests/process"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "a_read_fills_its_own_blocks" in done.stdout
