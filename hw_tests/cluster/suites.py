@@ -18,8 +18,14 @@ class Suite(NamedTuple):
     both: Sequence[str]
 
 
+_LONG = ["-m", "soak or not soak"]
+
 SUITES = {
     "first": Suite(["hw_tests/test_conformance.py"], ["hw_tests/process", "-k", "a_read_fills"]),
-    "all": Suite(["hw_tests/test_conformance.py"], ["hw_tests/process"]),
+    "all": Suite(
+        ["hw_tests/test_conformance.py", "hw_tests/test_calibration.py"],
+        ["hw_tests/process", *_LONG],
+    ),
     "pair": Suite([], ["hw_tests/process"]),
+    "geometry": Suite([], ["hw_tests/process/test_process_geometry.py", *_LONG]),
 }
