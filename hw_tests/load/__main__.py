@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 
 from hw_tests.load.acts import ACTS
+from hw_tests.load.boot import boot_lines
 from hw_tests.load.page import lines, page
 from hw_tests.load.run import Phase, Plan, Run, Servers, document
 from hw_tests.load.send import Limits, requests_of
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         for server in servers.all():
             server.kill()
+    found["boot"] = {server.name: boot_lines(server.log) for server in servers.all()}
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     options.out.with_suffix(".html").write_text(page(found))
     print("\n".join(lines(found)))

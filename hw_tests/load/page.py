@@ -10,6 +10,7 @@ _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
 table { border-collapse: collapse; margin: 1em 0 }
 th, td { border: 1px solid #bbb; padding: .25em .6em; text-align: left; vertical-align: top }
+pre { white-space: pre-wrap; margin: 0 }
 .red { color: #c33; font-weight: bold }
 """
 
@@ -43,6 +44,10 @@ def page(found: Mapping[str, Any]) -> str:
     parts.append("<h2>Counted</h2><table>")
     for arm, counters in found["counters"].items():
         parts.append(f"<tr><td>{escape(arm)}</td><td>{escape(str(counters))}</td></tr>")
+    parts.append("</table><h2>Told at the start</h2><table>")
+    for name, said in found["boot"].items():
+        told = escape("\n".join(said)) or "nothing about caches or registration"
+        parts.append(f"<tr><td>{escape(name)}</td><td><pre>{told}</pre></td></tr>")
     head = f'<!doctype html><meta charset="utf-8"><title>load</title><style>{_STYLE}</style>'
     return head + "\n".join([*parts, "</table>\n"])
 

@@ -10,6 +10,7 @@ import pytest
 from load_runs import command, run_load, write_trace
 
 from hw_tests.load.__main__ import main
+from hw_tests.load.boot import boot_lines
 from hw_tests.load.checks import (
     all_served,
     blocks_were_read,
@@ -38,6 +39,23 @@ def test_a_producer_killed_under_load(tmp_path: Path) -> None:
     page = (tmp_path / "load.html").read_text()
     assert lost[0]["name"] in page
     assert "producer killed under load" in page
+    assert list(found["boot"]) == ["prefill", "decode", "control", "router"]
+    assert "Told at the start" in page
+
+
+def test_what_a_start_tells_of_caches_is_kept(tmp_path: Path) -> None:
+    """vLLM's lines and the connector's, in whatever prefix, each once; not those of requests."""
+    told = [
+        "(EngineCore pid=7) INFO Using HND KV cache layout.",
+        "INFO GPU KV cache size: 12,288 tokens",
+        "INFO Setting attention block size to 1152 tokens",
+        'INFO {"at_s": 1.0, "event": "started", "groups": ["recurrent state group"]}',
+    ]
+    other = ['INFO {"event": "load-failed"}', "INFO 127.0.0.1 - POST /v1/completions 200"]
+    log = tmp_path / "decode.log"
+    log.write_text("\n".join([*told, *other, told[0]]))
+    assert boot_lines(log) == told
+    assert boot_lines(tmp_path / "none.log") == []
 
 
 def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
