@@ -6,8 +6,8 @@ and whatever it has started and in whatever sessions, is killed when it ends its
 input closes, when nothing was heard for ``--silence`` seconds, when ``--deadline`` has passed, and
 on SIGTERM, SIGINT and SIGHUP. Exit code: the command's, or 1 if it was ended.
 
-If this process is killed itself, the kernel kills the command with it, but nobody is left who knows
-of what the command has started in other sessions.
+If this process is killed itself, the kernel kills the command with it. What the command has started
+in other sessions is ended by the next supervisor on this machine (`leftovers`).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+
+from hw_tests.cluster.leftovers import PREFIX, hold, sweep
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _LONGEST_PLACE = 40
@@ -45,9 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _end)
     # What loses its parent becomes a child of this process, so that nothing gets out of sight.
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    place = _scratch_place()
+    sweep(Path(place))
     with tempfile.TemporaryDirectory(
-        prefix="faultlab-", dir=_scratch_place(), ignore_cleanup_errors=True
+        prefix=PREFIX, dir=place, ignore_cleanup_errors=True
     ) as scratch:
+        hold(Path(scratch))
         try:
             return _run(options.command, options.deadline, options.silence, scratch)
         except Ended as reason:

@@ -98,7 +98,7 @@ def test_the_far_side_ends_whole_if_a_part_of_it_is_killed(
         process.call("echo")
     host.close()
     for pid in children if "supervisor" in word else []:
-        os.kill(pid, signal.SIGKILL)  # documented: nobody is left who knew of it
+        os.kill(pid, signal.SIGKILL)  # or the next supervisor there does
 
 
 def test_a_lost_connection_ends_the_far_side(mark: str, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -102,15 +101,31 @@ def test_only_lines_that_say_something_get_to_the_command(mark: str) -> None:
     assert ended(supervisor, mark) == (0, "")
 
 
-def test_the_kernel_ends_the_command_of_a_supervisor_that_is_killed(mark: str) -> None:
-    """What it has started elsewhere is then nobody's; here, that is the two sleeping ones."""
+def test_the_next_supervisor_ends_what_a_killed_one_has_left(mark: str) -> None:
+    """The kernel has ended the command, but not the two that sleep in sessions of their own."""
     supervisor = start(mark, "echo $TMPDIR; exec tail -f /dev/null")
     assert supervisor.stdout is not None
-    scratch = supervisor.stdout.readline().decode().strip()
+    scratch = Path(supervisor.stdout.readline().decode().strip())
     supervisor.kill()
     supervisor.wait()
     until(lambda: not any("tail" in line for line in marked(mark).values()), lambda: marked(mark))
-    for pid in marked(mark):
-        os.kill(pid, signal.SIGKILL)
+    later = f"{mark}-later"
+    assert ended(start(later, "exit 0"), later)[0] == 0
     until_none(mark)
-    shutil.rmtree(scratch)
+    assert not scratch.exists()
+
+
+def test_a_supervisor_leaves_others_alone(mark: str) -> None:
+    """Those that live: their processes and their folders."""
+    living = start(mark, "echo $TMPDIR; read line; exit 3")
+    assert living.stdin is not None
+    assert living.stdout is not None
+    scratch = Path(living.stdout.readline().decode().strip())
+    before = set(marked(mark))
+    later = f"{mark}-later"
+    assert ended(start(later, "exit 0"), later)[0] == 0
+    assert set(marked(mark)) == before
+    assert scratch.is_dir()
+    living.stdin.write(b"go\n")
+    living.stdin.flush()
+    assert ended(living, mark)[0] == 3
