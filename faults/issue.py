@@ -6,16 +6,15 @@ a trace tell which requests had what in common with others elsewhere; they are c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from faults.artifact import Artifact
 from faults.campaign.shrink import with_inline_requests
 from faults.grouping import group
+from faults.redaction import redacted, redacted_value
 from faults.story import tell
 from sim.kernel.log import Record
 from sim.scenario import InlineWorkload, Scenario, dumps
@@ -24,10 +23,6 @@ from sim.workload import Segment
 
 REPRODUCER = "reproducer.yaml"
 _SHOWN_PER_RULE = 3
-
-_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b|\b(?:[0-9a-f]{1,4}:){4,7}[0-9a-f]{1,4}\b")
-_PATH = re.compile(r"(?<![\w.])(?:~|\.{1,2})?(?:/[\w.@+-]+)+/([\w.@+-]+)")
-_ROOTED = re.compile(r"(?<![\w.:/])/[\w.@+-]+")
 
 
 @dataclass(frozen=True)
@@ -41,11 +36,6 @@ class Issue:
     def reproducer(self) -> str:
         """The scenario as the content of a file."""
         return dumps(self.scenario)
-
-
-def plain(text: str) -> str:
-    """``text`` without addresses, and of paths the last part only."""
-    return _ROOTED.sub("<path>", _PATH.sub(r"\1", _ADDRESS.sub("<address>", text)))
 
 
 def self_contained(scenario: Scenario) -> Scenario:
@@ -69,18 +59,9 @@ def self_contained(scenario: Scenario) -> Scenario:
     return msgspec.structs.replace(
         scenario,
         overlay=None,
-        extra_config={key: _plain_value(value) for key, value in scenario.extra_config.items()},
+        extra_config=redacted_value(scenario.extra_config),
         workload=InlineWorkload(requests),
     )
-
-
-def _plain_value(value: Any) -> Any:
-    """An address of the documentation's range, and a path that every machine may have."""
-    if not isinstance(value, str):
-        return value
-    if _PATH.fullmatch(value) or _ROOTED.fullmatch(value):
-        return "/shared"
-    return _ADDRESS.sub("192.0.2.1", value)
 
 
 def write(
@@ -125,7 +106,7 @@ def write(
         "\n".join(["| what | version or hash |", "|---|---|", *versions]),
         f"Sources under test `{recorded.guest_digest}`, event hash `{recorded.event_hash}`.",
     ]
-    return Issue(scenario, plain("\n\n".join(part.strip("\n") for part in parts)) + "\n")
+    return Issue(scenario, redacted("\n\n".join(part.strip("\n") for part in parts)) + "\n")
 
 
 def _sentences(recorded: Artifact) -> list[str]:

@@ -3,11 +3,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from faults import artifact
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
-from faults.issue import plain, self_contained
+from faults.issue import self_contained, write
 from sim.scenario import InlineRequest, InlineWorkload, Scenario, load
 from sim.workload import Segment
 
@@ -15,6 +17,12 @@ FAILING = ["run", "--set", "num_blocks=50", "--hold", "req-0=2.5", "--set",
            "workload={kind: uniform, requests: 8, prompt_tokens: [256, 256], "
            "output_tokens: [4, 4], interval_ms: 250}",
            "--extra-config", '{"defer_timeout": 0.5}']  # fmt: skip
+
+
+HOSTILE = (
+    "step failed on gpu7.example.com (10.9.8.7, fe80::1): prompt='the launch code'\\n"
+    'File "/data/jane doe/srv/core.py", line 3, peer jane@node-17, tcp://node-17:6301'
+)
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +51,28 @@ def test_an_issue_holds_all_that_is_needed_and_its_file_fails_in_the_same_way(
         assert not re.search(r"\d+\.\d+\.\d+\.\d+", written)
         assert str(Path.cwd()) not in written
         assert "/tmp/" not in written
+    _require_silence_about(Path("held"), scenario)
     capsys.readouterr()
     assert dispatch.run(["issue", "held", "--out", "report"]) == ExitCode.BAD_USAGE
     assert "issue.md: exists already" in capsys.readouterr().err
+
+
+def _require_silence_about(directory: Path, scenario: Scenario) -> None:
+    """What a hostile run has logged is in its issue, and nothing that tells of anybody."""
+    recorded = artifact.read_outcome(directory)
+    records = [
+        record._replace(fields={**record.fields, "message": HOSTILE})
+        if record.kind == "log"
+        else record
+        for record in artifact.read_records(directory, recorded)
+    ]
+    first, *others = recorded.violations
+    hostile = msgspec.structs.replace(first, detail=f"found: {HOSTILE}")
+    recorded = msgspec.structs.replace(recorded, violations=[hostile, *others])
+    text = write(recorded, records, scenario, what="llama", again="", has_overlay=True).text
+    assert text.count("step failed") >= 2
+    for secret in ("jane", "gpu7", "10.9.8.7", "fe80", "node-17", "launch", "srv"):
+        assert secret not in text
 
 
 def test_a_run_that_broke_no_rule_is_no_issue(capsys: pytest.CaptureFixture[str]) -> None:
@@ -77,18 +104,3 @@ def test_contents_are_counted_anew_and_stay_equal_where_they_were() -> None:
     ]
     assert small.overlay is None
     assert small.extra_config == {"proxy_ip": "192.0.2.1", "folder": "/shared", "defer_timeout": 5}
-
-
-@pytest.mark.parametrize(
-    ("text", "left"),
-    [
-        ("read from 10.0.0.2:6301", "read from <address>:6301"),
-        ("at ~/vllm/vllm/v1/core.py:12", "at core.py:12"),
-        ("in /srv/here/x.yaml and /etc", "in x.yaml and <path>"),
-        ("1P1D, 3/4 of 12.5 s, and/or blocks 1-2", "1P1D, 3/4 of 12.5 s, and/or blocks 1-2"),
-        ("layers.0.self_attn.attn of p0/core/main", "layers.0.self_attn.attn of p0/core/main"),
-    ],
-)  # fmt: skip
-def test_addresses_and_paths_are_taken_out_of_texts(text: str, left: str) -> None:
-    """And what only looks like one stays."""
-    assert plain(text) == left
