@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -10,15 +9,13 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from faults.api import Where
 from faults.api import campaign as run_campaign
 from faults.campaign.campaign import OnResult
 from faults.campaign.junit import write_junit
-from faults.campaign.result import SeedResult
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
+from faults.cli.bar import bar
 from faults.cli.campaign_summary import Junit, Known, excused_groups, exit_code, render
 from faults.cli.options import fabric_setting, setting_pairs
 from faults.cli.outcome import JsonFlag, Outcome
@@ -116,21 +113,5 @@ def command(
 @contextmanager
 def progress(total: int, title: str = "campaign") -> Iterator[OnResult]:
     """A bar on stderr, if somebody looks at it."""
-    if not sys.stderr.isatty():
-        yield lambda result: None
-        return
-    columns = (
-        TextColumn(title),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[failed]} failed"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar, failed = progress.add_task("", total=total, failed=0), 0
-
-        def on_result(result: SeedResult) -> None:
-            nonlocal failed
-            failed += result.status in ("failed", "error")
-            progress.update(bar, advance=1, failed=failed)
-
-        yield on_result
+    with bar(title, total, "failed") as advance:
+        yield lambda result: advance(result.status in ("failed", "error"))

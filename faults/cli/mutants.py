@@ -12,10 +12,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 
 from faults.campaign.seeds import parse_seeds
+from faults.cli.bar import bar
 from faults.cli.campaign import SeedLimit
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import print_plain
@@ -87,21 +87,8 @@ def _progress(total: int) -> Iterator[Any]:
     if not sys.stderr.isatty():
         yield _log
         return
-    columns = (
-        TextColumn("mutants"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[missed]} not caught"),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar, missed = progress.add_task("", total=total, missed=0), 0
-
-        def advance(result: Hunt) -> None:
-            nonlocal missed
-            missed += result.seed is None
-            progress.update(bar, advance=1, missed=missed)
-
-        yield advance
+    with bar("mutants", total, "not caught") as advance:
+        yield lambda result: advance(result.seed is None)
 
 
 def _log(result: Hunt) -> None:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from faults import artifact
 from faults.campaign.shrink import Shrinking, size_of
+from faults.cli.bar import bar
 from faults.cli.loading import loading
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import print_plain
@@ -66,13 +67,22 @@ def command(
     def fails(smaller: Scenario) -> bool:
         return run(smaller).result.outcome.signature() == recorded.signature
 
+    def shows(smaller: Scenario) -> bool:
+        is_same = False
+        try:
+            is_same = fails(smaller)
+        finally:
+            advance(is_same)
+        return is_same
+
     if not fails(scenario):
         raise UsageError(
             f"{directory}: does not fail in the recorded way here ({', '.join(recorded.signature)})"
             "; faultlab replay says what is different"
         )
-    shrinking = Shrinking(scenario, fails, max_runs - 1, runs=0)
-    smallest = shrinking.run()
+    with bar("shrinking", max_runs - 1, "still fail", threaded=False) as advance:
+        shrinking = Shrinking(scenario, shows, max_runs - 1, runs=0)
+        smallest = shrinking.run()
     artifact.write(target, smallest, run(smallest).result, command_line=sys.argv)
     (target / _TEST_FILE).write_text(_TEST, encoding="utf-8")
     document = {
