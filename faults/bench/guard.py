@@ -3,14 +3,17 @@
 Absolute times say little there. So each scenario takes turns with work that never changes, in one
 process, and what is compared with a recorded figure is the ratio of their processor times: the
 median of several, and again if that is too much, because only a real loss is there every time.
+Memory that Python allocates hardly differs between machines, so its peak is compared as it is.
 """
 
 from __future__ import annotations
 
 import platform
 import random
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -18,7 +21,7 @@ import msgspec
 
 from faults.bench.kernel import bare_simpy_events_per_s, kernel_events_per_s
 from faults.bench.measure import cpu_clock
-from faults.bench.scenarios import KERNEL, STANDARD, fixed_scenario
+from faults.bench.scenarios import HYBRID, KERNEL, STANDARD, fixed_scenario
 from sim.errors import UsageError
 from sim.run import rehearse, run
 from sim.scenario.yaml_text import parse_yaml, print_yaml
@@ -34,15 +37,17 @@ Work = Callable[[], object]
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ratios by name, and the Python that they hold for, because each version has its own."""
+    """Ratios and peaks of memory by name, and the Python that they hold for, because each version
+    has its own."""
 
     python: str
     ratios: dict[str, float]
+    memory_mib: dict[str, float] = {}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How one scenario compares: ratios of processor time to that of the unchanging work."""
+    """How one scenario compares: ratios of processor time to the unchanging work's, or MiB."""
 
     name: str
     recorded: float
@@ -50,7 +55,7 @@ class Verdict:
 
     @property
     def loss(self) -> float:
-        """Of speed; below 0 if it is quicker than it was."""
+        """Of speed, or by growth; below 0 if it is quicker, or smaller, than it was."""
         return 1 - self.recorded / self.measured
 
     @property
@@ -60,11 +65,12 @@ class Verdict:
 
 def guarded() -> dict[str, Work]:
     """What is guarded, ready to be run, by name."""
-    standard = fixed_scenario(STANDARD)
-    rehearse(standard)
+    scenarios = {name: fixed_scenario(name) for name in (STANDARD, HYBRID)}
+    for scenario in scenarios.values():
+        rehearse(scenario)
     return {
-        STANDARD: lambda: run(standard),
-        KERNEL: lambda: kernel_events_per_s(_KERNEL_EVENTS),
+        **{name: partial(run, scenario) for name, scenario in scenarios.items()},
+        KERNEL: partial(kernel_events_per_s, _KERNEL_EVENTS),
     }
 
 
@@ -104,13 +110,30 @@ def compare(works: Mapping[str, Work], unchanging: Work, record: Record) -> Iter
         yield best
 
 
+def compare_memory(works: Mapping[str, Work], record: Record) -> Iterator[Verdict]:
+    """One verdict for each of ``works``, of its peak."""
+    for name, work in works.items():
+        yield Verdict(name, record.memory_mib[name], peak_mib(work))
+
+
+def peak_mib(work: Work) -> float:
+    """The most memory that Python has allocated for ``work`` at one time."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
 def measure(works: Mapping[str, Work], unchanging: Work) -> Record:
     """What to compare with from now on."""
     ratios = {
         name: round(median(ratio(work, unchanging) for _ in range(_ROUNDS)), 3)
         for name, work in works.items()
     }
-    return Record(_python(), ratios)
+    peaks = {name: round(peak_mib(work), 2) for name, work in works.items()}
+    return Record(_python(), ratios, peaks)
 
 
 def read(path: Path, names: list[str]) -> Record:
@@ -124,9 +147,9 @@ def read(path: Path, names: list[str]) -> Record:
         record = msgspec.convert(document, Record)
     except (OSError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: is no record of ratios: {error}; {_REMEDY}") from error
-    missing = [name for name in names if name not in record.ratios]
-    if missing:
-        raise UsageError(f"{path}: has no ratio of {', '.join(missing)}; {_REMEDY}")
+    for what, known in (("ratio", record.ratios), ("peak of memory", record.memory_mib)):
+        if missing := [name for name in names if name not in known]:
+            raise UsageError(f"{path}: has no {what} of {', '.join(missing)}; {_REMEDY}")
     if record.python != _python():
         raise UsageError(
             f"{path}: its ratios are of Python {record.python}, this is {_python()}; use that one, "
@@ -137,7 +160,10 @@ def read(path: Path, names: list[str]) -> Record:
 
 def write(path: Path, record: Record) -> None:
     """Keep ``record`` in the file ``path``."""
-    heading = "# Processor time over that of unchanging work: faultlab bench --record-guard.\n"
+    heading = (
+        "# Processor time over that of unchanging work, and peaks of what Python allocates:\n"
+        "# faultlab bench --record-guard.\n"
+    )
     path.write_text(heading + print_yaml(msgspec.to_builtins(record)), encoding="utf-8")
 
 

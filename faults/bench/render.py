@@ -55,17 +55,24 @@ def render(document: Mapping[str, Any], console: Console) -> None:
 
 
 def render_guard(document: Mapping[str, Any], console: Console) -> None:
-    """One line a scenario: ratios of processor time to that of unchanging work, and the loss."""
+    """One line a scenario and figure: ratios of processor time, or memory, and the loss."""
     for name, ratio in document.get("recorded", {}).items():
         console.print(f"{name}: {ratio:.3f}, in {document['file']}", highlight=False)
-    for scenario in document.get("scenarios", ()):
-        loss, most = scenario["loss"], document["most_loss"]
-        change = f"{loss:.0%} slower" if loss > 0 else f"{-loss:.0%} faster"
-        console.print(
-            f"{scenario['name']}: {scenario['measured']:.3f}, recorded {scenario['recorded']:.3f}: "
-            f"{change}" + (f", more than {most:.0%}" if loss > most else ""),
-            highlight=False,
-        )
+    for name, peak in document.get("recorded_mib", {}).items():
+        console.print(f"{name}: {peak:.3f} MiB, in {document['file']}", highlight=False)
+    for part, unit, worse, better in (
+        ("scenarios", "", "slower", "faster"),
+        ("memory_mib", " MiB", "of it new", "less"),
+    ):
+        for found in document.get(part, ()):
+            loss, most = found["loss"], document["most_loss"]
+            change = f"{loss:.0%} {worse}" if loss > 0 else f"{-loss:.0%} {better}"
+            console.print(
+                f"{found['name']}: {found['measured']:.3f}{unit}, "
+                f"recorded {found['recorded']:.3f}: {change}"
+                + (f", more than {most:.0%}" if loss > most else ""),
+                highlight=False,
+            )
 
 
 def _render_profile(profile: Mapping[str, Any], console: Console) -> None:

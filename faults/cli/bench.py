@@ -71,7 +71,8 @@ def command(
       faultlab bench trace-100 --trace conversation.jsonl
       faultlab bench --guard
 
-    Exit code of --guard: 1 if some scenario has become slower by more than a fifth.
+    Exit code of --guard: 1 if some scenario has become slower, or needs more memory, by more than a
+    fifth.
     """
     if guard or record_guard:
         return _guarded(sections or [], record=record_guard)
@@ -104,17 +105,23 @@ def _guarded(sections: list[str], *, record: bool) -> Outcome:
         guard.write(guard.RECORDED, guard.measure(works, unchanging))
     recorded = guard.read(guard.RECORDED, list(works))
     if record:
-        kept: dict[str, Any] = {"recorded": recorded.ratios, "file": str(guard.RECORDED)}
+        kept: dict[str, Any] = {
+            "recorded": recorded.ratios,
+            "recorded_mib": recorded.memory_mib,
+            "file": str(guard.RECORDED),
+        }
         return Outcome(kept, partial(render_guard, kept))
-    verdicts = list(guard.compare(works, unchanging, recorded))
-    document: dict[str, Any] = {
-        "most_loss": guard.MOST_LOSS,
-        "scenarios": [
-            {"name": v.name, "recorded": v.recorded, "measured": v.measured, "loss": v.loss}
-            for v in verdicts
-        ],
+    verdicts = {
+        "scenarios": list(guard.compare(works, unchanging, recorded)),
+        "memory_mib": list(guard.compare_memory(works, recorded)),
     }
-    passed = all(verdict.passed for verdict in verdicts)
+    document: dict[str, Any] = {"most_loss": guard.MOST_LOSS}
+    for part, found in verdicts.items():
+        document[part] = [
+            {"name": v.name, "recorded": v.recorded, "measured": v.measured, "loss": v.loss}
+            for v in found
+        ]
+    passed = all(verdict.passed for found in verdicts.values() for verdict in found)
     code = ExitCode.OK if passed else ExitCode.VIOLATION
     return Outcome(document, partial(render_guard, document), code)
 

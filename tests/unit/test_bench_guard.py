@@ -110,6 +110,7 @@ def test_the_command_fails_on_a_loss_and_names_it(
     """What was recorded passes; twice as slow does not."""
     clock, factor = Clock(), 1.0
     monkeypatch.setattr(guard, "cpu_clock", clock)
+    monkeypatch.setattr(guard, "peak_mib", lambda work: 40.0 * factor)
     monkeypatch.setattr(guard, "RECORDED", tmp_path / "guard.yaml")
     monkeypatch.setattr(guard, "guarded", lambda: {"it": clock.takes(lambda: RATIO * factor)})
     monkeypatch.setattr(guard, "unchanging_work", lambda: clock.takes(lambda: 1.0))
@@ -120,16 +121,29 @@ def test_the_command_fails_on_a_loss_and_names_it(
     assert dispatch.run(["bench", "--guard"]) == ExitCode.VIOLATION
     said = capsys.readouterr().out
     assert "it: 6.000, recorded 3.000: 50% slower, more than 20%" in said
+    assert "it: 80.000 MiB, recorded 40.000: 50% of it new, more than 20%" in said
     assert dispatch.run(["bench", "--guard", "--json"]) == ExitCode.VIOLATION
     (scenario,) = json.loads(capsys.readouterr().out)["scenarios"]
     assert scenario == {"name": "it", "recorded": 3.0, "measured": 6.0, "loss": 0.5}
     assert dispatch.run(["bench", KERNEL, "--guard"]) == ExitCode.BAD_USAGE
 
 
+def test_memory_that_is_kept_is_found() -> None:
+    """The peak is of what is held at one time, and the same in each run."""
+    peak = guard.peak_mib(lambda: bytearray(10 << 20))
+    assert peak == pytest.approx(10, rel=0.05)
+    (found,) = guard.compare_memory(
+        {"it": lambda: bytearray(10 << 20)}, guard.Record("3.11", {}, {"it": peak / 2})
+    )
+    assert found.loss == pytest.approx(0.5, rel=0.05)
+    assert not found.passed
+
+
 def test_the_record_in_the_repository_is_of_what_is_guarded() -> None:
     """A scenario without a ratio would not be guarded."""
     text = guard.RECORDED.read_text()
-    assert all(f"{name}: " in text for name in (guard.STANDARD, guard.KERNEL))
+    names = (guard.STANDARD, guard.HYBRID, guard.KERNEL)
+    assert all(text.count(f"{name}: ") == 2 for name in names), "a ratio and a peak of memory"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +151,11 @@ def test_the_record_in_the_repository_is_of_what_is_guarded() -> None:
     [
         ("python: '3.11'\nratios: {it: fast}\n", "is no record of ratios"),
         ("python: '3.11'\nratios: {}\n", "has no ratio of it"),
-        ("python: '2.7'\nratios: {it: 1.0}\n", r"of Python 2\.7, this is 3\.1"),
+        ("python: '3.11'\nratios: {it: 1.0}\n", "has no peak of memory of it"),
+        (
+            "python: '2.7'\nratios: {it: 1.0}\nmemory_mib: {it: 1.0}\n",
+            r"of Python 2\.7, this is 3\.1",
+        ),
     ],
 )
 def test_a_record_that_does_not_fit_is_refused(tmp_path: Path, text: str, said: str) -> None:
