@@ -148,7 +148,7 @@ def _left_out(given: list[str], names: list[str]) -> dict[str, str]:
     if given:
         return {}
     no_trace = f"no trace: give --trace, or set FAULTLAB_TRACES to where {_TRACE_FILE} is"
-    reasons = {TRACE: no_trace, TRACE_HOUR: "it takes most of an hour; name it to run it"}
+    reasons = {TRACE: no_trace, TRACE_HOUR: "it takes about an hour; name it to run it"}
     return {name: reason for name, reason in reasons.items() if name not in names}
 
 
