@@ -42,7 +42,27 @@ def commands(options: Options) -> list[str]:
     alone = [settings.python, "-m", "pytest", *_alone(options)]
     if SUITES[options.suite].each_host:
         lines += ["# on each host, without the other", shlex.join(alone)]
-    return lines
+    return lines + (_by_themselves(options) if options.only_print else [])
+
+
+def _by_themselves(options: Options) -> list[str]:
+    """What is no suite, as it needs hours or a model that is served on both hosts."""
+    python = options.settings.python
+    producer, consumer = (target.address for target in options.targets.values())
+    router = [python, "-m", "hw_tests.router", "--port", "8080", "--prefill"]
+    router += [f"http://{producer}:8000", "--decode", f"http://{consumer}:8000"]
+    recall = [python, "-m", "hw_tests.recall", "--url", "http://127.0.0.1:8080", "--control-url"]
+    recall += [f"http://{producer}:8000", "--words", "2000,8000,32000,96000,300000"]
+    memory = "gpu" if options.arm == "rocm" else "cpu"
+    calibration = [python, "-m", "hw_tests.calibration", "--arm", options.arm]
+    calibration += ["--memory", memory, "--out", "calibration"]
+    return [
+        "# on each host, how fast mori is there",
+        shlex.join(calibration),
+        "# here, when vllm serve runs on both, at port 8000 (docs/hardware.md, End to end)",
+        shlex.join(router),
+        shlex.join([*recall, "--out", "recall.json"]),
+    ]
 
 
 def _alone(options: Options) -> list[str]:

@@ -160,6 +160,9 @@ def test_the_commands_can_be_printed(way: str, capsys: pytest.CaptureFixture[str
     for part in ("# kv_producer on node1", "# kv_consumer on node2", "-m hw_tests.cluster.agent"):
         assert part in said
     assert "hw_tests/test_conformance.py" in said
+    assert "hw_tests.calibration --arm rocm" in said
+    assert "--prefill http://10.0.0.1:8000 --decode http://10.0.0.2:8000" in said
+    assert "hw_tests.recall --url http://127.0.0.1:8080 --control-url http://10.0.0.1:8000" in said
 
 
 def test_the_machine_that_starts_a_run_needs_neither_torch_nor_vllm() -> None:
