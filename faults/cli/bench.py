@@ -23,7 +23,9 @@ _TRACE_FILE = "mooncake_fast25_conversation_trace.jsonl"
 
 Sections = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[SECTION]...", help=f"Which of: {', '.join(SECTIONS)}. Default: all."),
+    typer.Argument(
+        metavar="[SECTION]...", help=f"Which of: {', '.join(SECTIONS)}. Default: all but the last."
+    ),
 ]
 Runs = Annotated[int, typer.Option(min=1, help="Runs of the standard scenario.")]
 Events = Annotated[int, typer.Option(min=100, help="Events of the kernel section.")]
