@@ -1,6 +1,6 @@
 """The process of ``ScenarioWorker``: runs scenarios, each as ``faultlab run`` would.
 
-A job is a line of JSON on stdin, its answer a line of JSON on what was stdout.
+A job is a line of JSON on stdin, its number and answer a line of JSON on what was stdout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def main() -> int:
     os.dup2(2, 1)  # nobody else's words may get among the answers
     logs.configure()
     for line in sys.stdin.buffer:
-        answers.write(msgspec.json.encode(answer(msgspec.json.decode(line))) + b"\n")
+        job = msgspec.json.decode(line)
+        answers.write(msgspec.json.encode((job["number"], answer(job))) + b"\n")
         answers.flush()
     return 0
 
