@@ -97,7 +97,7 @@ def campaign(
         seed_limit_s: a run that takes longer has hung.
         executor: ``local`` for processes here, ``ray`` for a Ray cluster that is there already.
         address: of the cluster, ``HOST:PORT``; the one that Ray finds if None.
-        known: groups of failures that are excused.
+        known: groups of failures that are excused; those that are vLLM's own always are.
         out: a directory for results and the first failing run of each group.
         resume: go on with the campaign in ``out``.
         on_result: called after each seed.

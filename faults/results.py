@@ -73,7 +73,7 @@ class CampaignRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def new_groups(self) -> list[str]:
-        """Groups of failures that were not given as known."""
+        """Groups of failures that are neither vLLM's own nor given as known."""
         return list(self.summary["new_groups"])
 
     @property

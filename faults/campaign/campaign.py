@@ -8,6 +8,7 @@ from typing import Any
 from faults.campaign.executor import Executor
 from faults.campaign.result import SeedResult, summarize
 from faults.campaign.store import Store
+from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.campaign.worker import Job
 from sim.stopwatch import wall_clock
 
@@ -15,11 +16,11 @@ OnResult = Callable[[SeedResult], None]
 
 
 class Campaign:
-    """All runs of the plan of ``store``; groups in ``known`` are excused."""
+    """All runs of the plan of ``store``; groups in ``known``, and vLLM's own, are excused."""
 
     def __init__(self, store: Store, known: Sequence[str] = ()) -> None:
         self.store = store
-        self.known = known
+        self.known = [*VLLM_DEFECTS, *known]
         self.interrupted = False
         self._seen: dict[str, None] = {}
         self._begin_s = wall_clock()

@@ -6,7 +6,9 @@ import re
 import runpy
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process_worker import InProcessWorker
@@ -22,6 +24,7 @@ from faults import (
     public,
 )
 from faults.campaign.result import Failure, summarize
+from faults.campaign.vllm_defects import VLLM_DEFECTS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "library.py"
@@ -108,3 +111,36 @@ def test_a_campaign_passes_if_no_failure_is_new(
         return
     with pytest.raises(RuleBroken, match=r"one block is held|error in seed 4: died"):
         ran.require_pass()
+
+
+class TwoRuns:
+    """Workers whose first run notices the canary, and whose second falls into ``groups``."""
+
+    def __init__(self, groups: Iterable[str]) -> None:
+        self._fall_into = [["wrong-bytes/consumer"], [*groups]]
+
+    def __enter__(self) -> TwoRuns:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    def run(self, seeds: Iterator[int], make_job: Any) -> Iterator[SeedResult]:
+        failures = [Failure(group, "wrong-bytes", "a row") for group in self._fall_into.pop(0)]
+        for seed in seeds:
+            yield SeedResult(seed=seed, status="failed", failures=failures)
+
+
+@pytest.mark.parametrize(
+    ("groups", "new"),
+    [([*VLLM_DEFECTS], []), ([*VLLM_DEFECTS, "leak/consumer"], ["leak/consumer"])],
+)
+def test_what_is_vllms_own_fails_no_campaign_of_the_library(
+    groups: list[str], new: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on the command line."""
+    monkeypatch.setattr(api, "_executor", lambda *_: TwoRuns(groups))
+    ran = api.campaign(range(3327, 3328), connector="reference")
+    assert [group["group"] for group in ran.summary["groups"]] == sorted(groups)
+    assert ran.new_groups == new
+    assert ran.passed is (not new)
