@@ -119,8 +119,10 @@ def campaign(
     for number in range(len(options.models)):  # refuse bad names before anything is started
         scenario_of(number, options)
     plan = plan_here(options, range(seeds) if isinstance(seeds, int) else seeds, shard)
-    with _executor(executor, address, jobs, seed_limit_s) as workers:
-        store = Store(None if out is None else Path(out), plan, resume=resume)
+    with (
+        _executor(executor, address, jobs, seed_limit_s) as workers,
+        Store(None if out is None else Path(out), plan, resume=resume) as store,
+    ):
         planned = Campaign(store, known)
         canary = sing(workers)
         planned.run(workers, budget_s, on_result or (lambda result: None))

@@ -18,7 +18,8 @@ def merge(directories: Sequence[Path]) -> tuple[Plan, list[SeedResult]]:
     """The whole campaign, and its results in the order of seeds.
 
     Raises:
-        UsageError: a directory holds no campaign; they are not the shards of one, each once.
+        UsageError: a directory holds no campaign; they are not the shards of one, each once; a seed
+            has results that differ.
     """
     shards = {directory: read(directory) for directory in directories}
     of_part: dict[int, Path] = {}
@@ -46,12 +47,12 @@ def merge(directories: Sequence[Path]) -> tuple[Plan, list[SeedResult]]:
 
 def write(directory: Path, plan: Plan, results: Sequence[SeedResult]) -> None:
     """A new campaign directory with ``results`` and copies of their artifacts."""
-    store = Store(directory, plan)
-    for result in results:
-        if result.artifact is not None:
-            source = Path(result.artifact)
-            shutil.copytree(source, directory / FAILURES / source.name)
-        store.add(at_home(result, directory))
+    with Store(directory, plan) as store:
+        for result in results:
+            if result.artifact is not None:
+                source = Path(result.artifact)
+                shutil.copytree(source, directory / FAILURES / source.name)
+            store.add(at_home(result, directory))
 
 
 def at_home(result: SeedResult, directory: Path) -> SeedResult:

@@ -9,21 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import overload
+from typing import Self, overload
 
 import msgspec
+from filelock import FileLock, Timeout
 
 from faults.campaign.plan import Plan
 from faults.campaign.result import SeedResult
 from sim.errors import UsageError
 
 PLAN_FILE, RESULTS_FILE, FAILURES = "campaign.json", "results.jsonl", "failures"
+LOCK_FILE = ".lock"
 
 
 class Store:
     """Results in ``directory``, or nowhere but in memory when there is none.
 
-    What is in the directory is not in memory: a campaign may have a million seeds.
+    What is in the directory is not in memory: a campaign may have a million seeds. Until it is
+    closed, no other campaign can use the directory; what is in it can still be read afterwards.
     """
 
     def __init__(self, directory: Path | None, plan: Plan, *, resume: bool = False) -> None:
@@ -32,8 +35,20 @@ class Store:
         self.done: set[int] = set()
         """The seeds that had a result before; one whose process died is tried again."""
         self._in_memory: list[SeedResult] = []
+        self._lock: FileLock | None = None
         if directory is not None:
             self._open(directory, resume=resume)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let others use the directory."""
+        if self._lock is not None:
+            self._lock.release()
 
     @property
     def failures(self) -> str | None:
@@ -53,19 +68,21 @@ class Store:
         return iter(self._in_memory) if self.directory is None else _results(self.directory)
 
     def _open(self, directory: Path, *, resume: bool) -> None:
-        path = directory / PLAN_FILE
         if resume:
             self._require_same_plan(directory)
+            self._lock = _locked(directory)
             self._rewrite(directory)
             return
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise UsageError(
-                f"{directory}: is not a new or empty directory; name another, or add --resume to "
-                "go on with the campaign in it"
-            )
+        _require_empty(directory)
+        plan = msgspec.json.format(msgspec.json.encode(self.plan), indent=2) + b"\n"
         try:
             directory.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(msgspec.json.format(msgspec.json.encode(self.plan), indent=2) + b"\n")
+            self._lock = _locked(directory)
+            with (directory / PLAN_FILE).open("xb") as file:
+                file.write(plan)
+        except FileExistsError:  # another campaign began, and ended, meanwhile
+            _require_empty(directory)
+            raise
         except OSError as error:
             raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
 
@@ -79,11 +96,11 @@ class Store:
             )
 
     def _rewrite(self, directory: Path) -> None:
-        """Without results that are tried again, and without a line that was cut off."""
+        """One result a seed, without those that are tried again and a line that was cut off."""
         kept = directory / f"{RESULTS_FILE}.new"
         with kept.open("wb") as file:
             for result in _results(directory):
-                if result.status != "error":
+                if result.status != "error" and result.seed not in self.done:
                     file.write(msgspec.json.encode(result) + b"\n")
                     self.done.add(result.seed)
         kept.replace(directory / RESULTS_FILE)
@@ -113,8 +130,52 @@ class ResultsBySeed(Sequence[SeedResult]):
 
 
 def read(directory: Path) -> tuple[Plan, list[SeedResult]]:
-    """What a campaign has left in ``directory``; UsageError if there is none."""
-    return _plan(directory), list(_results(directory))
+    """What a campaign has left in ``directory``: its plan, and one result a seed.
+
+    Raises:
+        UsageError: there is none; or a seed has results that differ.
+    """
+    plan, found = _plan(directory), dict[int, SeedResult]()
+    for result in _results(directory):
+        before = found.get(result.seed)
+        if before is None or before.status == "error":
+            found[result.seed] = result
+        elif result.status != "error" and _what(result) != _what(before):
+            raise UsageError(
+                f"{directory / RESULTS_FILE}: seed {result.seed} has results that differ "
+                f"({before.status} {before.event_hash}, {result.status} {result.event_hash}); run "
+                "it again, and leave the line that is right"
+            )
+    return plan, list(found.values())
+
+
+def _what(result: SeedResult) -> tuple[object, ...]:
+    """What is the same whenever a seed is run."""
+    return result.status, result.failures, result.event_hash
+
+
+def _require_empty(directory: Path) -> None:
+    if not directory.exists():
+        return
+    if not directory.is_dir() or any(path.name != LOCK_FILE for path in directory.iterdir()):
+        raise UsageError(
+            f"{directory}: is not a new or empty directory; name another, or add --resume to go on "
+            "with the campaign in it"
+        )
+
+
+def _locked(directory: Path) -> FileLock:
+    """Held until it is released, or the process ends."""
+    lock = FileLock(directory / LOCK_FILE, timeout=0, thread_local=False)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(
+            f"{directory}: a campaign is running in it; wait for its end, or name another --out"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{directory}: cannot be written: {error.strerror}") from error
+    return lock
 
 
 def _plan(directory: Path) -> Plan:

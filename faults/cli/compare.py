@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import os
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -75,11 +76,12 @@ def command(
         for number in range(len(side.models)):
             scenario_of(number, side)
     campaigns = []
-    for name, side in zip(_SIDES, sides, strict=True):
-        plan = plan_here(side, parse_seeds(seeds), (1, 1))
-        store = Store(None if out is None else out / name, plan, resume=resume)
-        campaigns.append(Campaign(store))
-    with Pool(jobs or os.cpu_count() or 1, seed_limit) as pool:
+    with ExitStack() as stack:
+        for name, side in zip(_SIDES, sides, strict=True):
+            plan = plan_here(side, parse_seeds(seeds), (1, 1))
+            store = Store(None if out is None else out / name, plan, resume=resume)
+            campaigns.append(Campaign(stack.enter_context(store)))
+        pool = stack.enter_context(Pool(jobs or os.cpu_count() or 1, seed_limit))
         canary = sing(pool)
         for name, campaign in zip(_SIDES, campaigns, strict=True):
             with progress(len(campaign.store.plan.seeds), name) as on_result:

@@ -20,7 +20,7 @@ from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
 from faults.campaign.result import Failure, SeedResult, group_of, summarize
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
-from faults.campaign.store import Store
+from faults.campaign.store import Store, read
 from faults.campaign.swarm import SwarmOptions, _is_for_all, draw_faults, scenario_of
 from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.campaign.worker import Job
@@ -352,8 +352,9 @@ class FakePool:
 
 
 def campaign(directory: Path, pool: FakePool, *, resume: bool = False) -> Campaign:
-    made = Campaign(Store(directory, PLAN, resume=resume))
-    made.run(pool, None, lambda result: None)  # type: ignore[arg-type]
+    with Store(directory, PLAN, resume=resume) as store:
+        made = Campaign(store)
+        made.run(pool, None, lambda result: None)  # type: ignore[arg-type]
     return made
 
 
@@ -384,6 +385,31 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
             Store(tmp_path / "c", other, resume=True)
     with pytest.raises(UsageError, match="is no campaign"):
         Store(tmp_path / "nothing", PLAN, resume=True)
+
+
+def test_a_directory_has_one_campaign_at_a_time(tmp_path: Path) -> None:
+    """Two would run every seed twice, and each lose lines of the other's."""
+    with Store(tmp_path / "c", PLAN):
+        with pytest.raises(UsageError, match=f"{tmp_path / 'c'}: a campaign is running in it"):
+            Store(tmp_path / "c", PLAN, resume=True)
+        with pytest.raises(UsageError, match="not a new or empty"):
+            Store(tmp_path / "c", PLAN)
+    pool = FakePool()
+    campaign(tmp_path / "c", pool, resume=True)
+    assert pool.ran == [0, 1, 2, 3, 4]
+
+
+def test_a_seed_counts_once_however_often_it_was_run(tmp_path: Path) -> None:
+    """A result goes before an error, as when the seed is tried again."""
+    campaign(tmp_path / "c", FakePool())
+    results = tmp_path / "c" / "results.jsonl"
+    again = SeedResult(seed=1, status="passed", wall_s=3.0)
+    results.write_bytes(results.read_bytes() * 2 + msgspec.json.encode(again) + b"\n")
+    read_back = {result.seed: result.status for result in read(tmp_path / "c")[1]}
+    assert read_back == dict.fromkeys(range(5), "passed")
+    assert len(read(tmp_path / "c")[1]) == 5
+    document = campaign(tmp_path / "c", FakePool(), resume=True).document()
+    assert (document["runs"], document["passed"], document["not_run"]) == (5, 5, 0)
 
 
 def test_known_defects_excuse_until_their_day(tmp_path: Path) -> None:

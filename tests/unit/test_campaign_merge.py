@@ -94,6 +94,18 @@ def test_shards_that_are_not_all_there_or_are_there_twice_are_refused(tmp_path: 
         merge([tmp_path / "foreign"])
 
 
+def test_a_seed_with_results_that_differ_is_refused(tmp_path: Path) -> None:
+    """Nobody can say which of them is right; the same result twice is one."""
+    directories = shards(tmp_path)
+    results = directories[0] / "results.jsonl"
+    results.write_text(results.read_text() * 2)
+    assert summary(*merge(directories)) == summary(WHOLE, [result_of(seed) for seed in SEEDS])
+    other = SeedResult(seed=4, status="passed", event_hash="other")
+    results.write_bytes(results.read_bytes() + msgspec.json.encode(other) + b"\n")
+    with pytest.raises(UsageError, match=r"shard-2.*seed 4 .*differ \(failed .*passed other\)"):
+        merge(directories)
+
+
 def test_the_command_writes_one_campaign_with_its_artifacts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
