@@ -26,7 +26,8 @@ class StepTimes:
 
 
 OF_ANOTHER_CONTINUATION = "drafter-row"
-"""A kind of wrong bytes: a block's last row of a drafter, made from another token after it."""
+"""A kind of wrong bytes: a block's last row of a drafter, made from another token after it, where
+prefix caching can have brought the block."""
 
 
 @dataclass(frozen=True, slots=True)

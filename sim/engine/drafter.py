@@ -56,6 +56,7 @@ class DrafterGroup(AttentionGroup):
         super().__init__(engine, rank, index, spec, layers, memory)
         self._lookahead = speculation.lookahead
         self._draft_salts = draft_salts(layers)
+        self._may_find_blocks = engine.options.enable_prefix_caching
         self._odd_rows = OddRows(engine, speculation, self._tokens_per_entry)
 
     def _wrong(self, chunk: Chunk) -> WrongContent:
@@ -69,9 +70,10 @@ class DrafterGroup(AttentionGroup):
 
     def _kind(self, mismatch: Mismatch, chunk: Chunk) -> str | None:
         pooled = self._tokens_per_entry[mismatch.layer]
-        if self._lookahead and is_of_another_continuation(mismatch, chunk, self.block_size, pooled):
-            return OF_ANOTHER_CONTINUATION
-        return None
+        if not (self._lookahead and self._may_find_blocks):
+            return None
+        is_it = is_of_another_continuation(mismatch, chunk, self.block_size, pooled)
+        return OF_ANOTHER_CONTINUATION if is_it else None
 
     # ---------------------------------------------------------------- writing
 

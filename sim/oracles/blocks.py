@@ -109,7 +109,11 @@ class NodeBlocks:
     def held_for(self, logical: str) -> Integers:
         """The blocks that all legs of a logical request hold, and those of its lenders."""
         names = (logical, *self._lenders.get(logical, ()))
-        legs = [leg for name in names for leg in self._legs.get(name, ())]
+        return np.concatenate([self.held_by_legs(name) for name in names])
+
+    def held_by_legs(self, logical: str) -> Integers:
+        """The blocks that all legs of a logical request hold themselves."""
+        legs = self._legs.get(logical, ())
         return np.concatenate([_NO_BLOCKS, *(self.held_by(leg) for leg in legs)])
 
     def flags(self, ids: Integers) -> Flags:

@@ -7,16 +7,18 @@ from which block, and who had that block at the time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from sim.model.footprint import Integers
+from sim.model.verify import Flags
 from sim.oracles.base import Oracle, OracleContext, RunFacts
-from sim.oracles.landed import LandedBlocks, Place
+from sim.oracles.blocks import NodeBlocks
+from sim.oracles.landed import LandedBlocks, Pairs, Place
 from sim.oracles.words import block_list, seconds
-from sim.probes import WrongBytes
+from sim.probes import OF_ANOTHER_CONTINUATION, WrongBytes
 from sim.request_ids import logical_id
 
 
@@ -37,6 +39,8 @@ class _Origins:
         self.source: Integers = np.full(num_blocks, -1, dtype=np.int64)
         self.owner: Integers = np.full(num_blocks, -1, dtype=np.int64)
         self.was_held = np.zeros(num_blocks, dtype=bool)
+        self.was_own = np.zeros(num_blocks, dtype=bool)
+        """Whether a leg of the request that it was for held the source block itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +98,13 @@ class WrongBytesRead(Oracle):
         origins.source[pairs.destination] = pairs.source
         origins.owner[pairs.destination] = blocks.owner[pairs.source]
         origins.was_held[pairs.destination] = blocks.holders[pairs.source] > 0
+        there = self.context.blocks.node(landed.destination.node)
+        origins.was_own[pairs.destination] = _was_own(pairs, blocks, there)
         uid = landed.landing.transfer_uid
         self._arrivals.append(_Arrival(self.kernel.now_ns, source.node, uid, blocks.requests))
 
     def wrong_bytes(self, finding: WrongBytes) -> None:
+        finding = replace(finding, kind=self._kind(finding))
         chain = [*finding.history, *self._origin(finding)]
         what = (
             f"layer {finding.layer}, group {finding.group}, {block_list(finding.block_ids)}, "
@@ -124,6 +131,15 @@ class WrongBytesRead(Oracle):
             **({"kind": finding.kind} if finding.kind else {}),
             **self._extent(finding),
         )
+
+    def _kind(self, finding: WrongBytes) -> str | None:
+        """The finding's, unless a transfer from blocks of another request may be to blame."""
+        block, origins = finding.block_ids[0], self._origins[finding.node, finding.rank]
+        if finding.kind != OF_ANOTHER_CONTINUATION or origins.arrival[block] < 0:
+            return finding.kind
+        arrived_ns = self._arrivals[origins.arrival[block]].time_ns
+        was_taken_since = self.context.blocks.node(finding.node).since_ns[block] > arrived_ns
+        return finding.kind if was_taken_since or origins.was_own[block] else None
 
     def _extent(self, finding: WrongBytes) -> dict[str, Any]:
         """Count the finding in; the evidence to show, if it is the first about its request."""
@@ -175,6 +191,17 @@ class WrongBytesRead(Oracle):
             f"{node} let go of the blocks of {leg} at {seconds(time_ns)}"
             for leg, time_ns in self.context.blocks.node(node).let_go(logical)
         ]
+
+
+def _was_own(pairs: Pairs, source: NodeBlocks, destination: NodeBlocks) -> Flags:
+    """By pair, whether the destination block's owner has legs that hold the source block, and not
+    only those of another request that it was told of as its own."""
+    was_own = np.zeros(len(pairs.source), dtype=bool)
+    owners = destination.owner[pairs.destination]
+    for owner in np.unique(owners[owners >= 0]).tolist():
+        held = source.held_by_legs(logical_id(destination.requests[owner]))
+        was_own |= (owners == owner) & source.flags(held)[pairs.source]
+    return was_own
 
 
 def _overwritten(finding: WrongBytes, arrivals: Sequence[_Arrival]) -> list[tuple[int, int, str]]:

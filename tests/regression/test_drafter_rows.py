@@ -8,8 +8,8 @@ import pytest
 
 from faults.campaign.result import failures_of
 from faults.campaign.vllm_defects import VLLM_DEFECTS
+from faults.running import run
 from sim.outcome import Outcome
-from sim.run import run
 from sim.scenario import InlineRequest, InlineWorkload, Scenario, with_settings
 from sim.workload import Segment
 
@@ -41,7 +41,7 @@ def outcome_of(prompts: Prompts, numbers: Numbers, *changes: str) -> Outcome:
     settings["speculation"] = f"{{method: mtp, num_speculative_tokens: {drafts}}}"
     settings["async_scheduling"] = "false"
     settings.update(change.split("=", 1) for change in changes)
-    return run(with_settings(scenario, settings)).outcome
+    return run(with_settings(scenario, settings)).result.outcome
 
 
 @pytest.mark.parametrize(("prompts", "numbers", "sides"), CASES)
@@ -61,3 +61,17 @@ def test_it_takes_prefix_caching_and_a_connector(
 ) -> None:
     """Without a connector the hash of a block covers the token after it."""
     assert outcome_of(prompts, numbers, change).violations == []
+
+
+@pytest.mark.parametrize("caching", ["false", "true"])
+def test_the_block_of_another_request_is_no_defect_of_vllms(caching: str) -> None:
+    """A router in error has the second one read the blocks of the first, whose prompt differs in
+    the token after a block only. ``true`` would excuse it wherever prefix caching is on."""
+    fork = ((0, 128), (1, 1)), ((0, 128), (2, 1))
+    faulty = "faults=[{kind: mixed-up-params}]"
+    held = "router={holds: [{request: req-0, seconds: 1}]}"
+    changes = "connector=moriio", f"enable_prefix_caching={caching}", faulty, held
+    found = outcome_of(fork, (1, 1), *changes)
+    wrong = [v for v in found.violations if v.oracle == "wrong-bytes"]
+    assert {v.request_id for v in wrong} == {"req-1-d0"}
+    assert {v.evidence.get("kind") for v in wrong} == {None}
