@@ -51,11 +51,12 @@ class Campaign:
         )
 
     def _to_do(self, budget_s: float | None) -> Iterator[int]:
-        for seed in self.store.plan.seeds:
+        to_do = (seed for seed in self.store.plan.seeds if seed not in self.store.done)
+        for seed in to_do:
             if budget_s is not None and wall_clock() - self._begin_s > budget_s:
+                self.store.leave([seed, *to_do])
                 return
-            if seed not in self.store.done:
-                yield seed
+            yield seed
 
     def _job(self, seed: int) -> Job:
         return Job(seed, self.store.plan.options, self.store.failures, list(self._seen))

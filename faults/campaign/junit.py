@@ -10,8 +10,13 @@ from faults.campaign.result import SeedResult
 from sim.errors import UsageError
 
 
-def write_junit(path: Path, results: Iterable[SeedResult], known: Sequence[str]) -> None:
-    """Seeds that fall into known groups only are skipped, the others that fail are failures."""
+def write_junit(
+    path: Path, results: Iterable[SeedResult], known: Sequence[str], not_run: int
+) -> None:
+    """Seeds that fall into known groups only are skipped, the others that fail are failures.
+
+    One more case is skipped for all ``not_run`` seeds that have no result.
+    """
     suite = ElementTree.Element("testsuite", name="faultlab campaign")
     for result in sorted(results, key=lambda result: result.seed):
         case = ElementTree.SubElement(
@@ -22,6 +27,11 @@ def write_junit(path: Path, results: Iterable[SeedResult], known: Sequence[str])
             time=f"{result.wall_s:.3f}",
         )
         _judge(case, result, known)
+    if not_run:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname="faultlab.campaign", name="seeds without a result"
+        )
+        ElementTree.SubElement(case, "skipped", message=f"{not_run} seeds were not run")
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
         suite.set(name, str(len(suite.findall(f"testcase/{tag}"))))
     suite.set("tests", str(len(suite)))

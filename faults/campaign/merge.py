@@ -10,7 +10,7 @@ import msgspec
 
 from faults.campaign.plan import Plan
 from faults.campaign.result import SeedResult
-from faults.campaign.store import FAILURES, Store, read
+from faults.campaign.store import FAILURES, Store, read, read_left
 from sim.errors import UsageError
 
 
@@ -45,7 +45,12 @@ def merge(directories: Sequence[Path]) -> tuple[Plan, list[SeedResult]]:
     return whole, sorted(merged, key=lambda result: result.seed)
 
 
-def write(directory: Path, plan: Plan, results: Sequence[SeedResult]) -> None:
+def left_seeds(directories: Sequence[Path]) -> list[int]:
+    """Those that the --budget of one of the shards left, in order."""
+    return sorted(seed for directory in directories for seed in read_left(directory))
+
+
+def write(directory: Path, plan: Plan, results: Sequence[SeedResult], left: Sequence[int]) -> None:
     """A new campaign directory with ``results`` and copies of their artifacts."""
     with Store(directory, plan) as store:
         for result in results:
@@ -53,6 +58,7 @@ def write(directory: Path, plan: Plan, results: Sequence[SeedResult]) -> None:
                 source = Path(result.artifact)
                 shutil.copytree(source, directory / FAILURES / source.name)
             store.add(at_home(result, directory))
+        store.leave(left)
 
 
 def at_home(result: SeedResult, directory: Path) -> SeedResult:

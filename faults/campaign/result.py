@@ -76,9 +76,11 @@ def summarize(
     seeds: range,
     wall_s: float,
     interrupted: bool,
+    lost: Sequence[int] = (),
 ) -> dict[str, Any]:
     """The JSON document of a campaign that was to run ``seeds``.
 
+    ``lost`` are those that have no result, though nothing says that there was no time for them.
     Results come in any order, each seed once; none is held on to.
     """
     tally = _Tally(known)
@@ -105,6 +107,7 @@ def summarize(
         "runs_per_s": runs / wall_s if wall_s else 0.0,
         "interrupted": interrupted,
         "not_run": len(seeds) - runs,
+        "lost_seeds": list(lost),
     }
 
 

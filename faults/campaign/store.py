@@ -20,6 +20,7 @@ from sim.errors import UsageError
 
 PLAN_FILE, RESULTS_FILE, FAILURES = "campaign.json", "results.jsonl", "failures"
 LOCK_FILE = ".lock"
+LEFT_FILE = "left.json"
 
 
 class Store:
@@ -63,6 +64,11 @@ class Store:
         with (self.directory / RESULTS_FILE).open("ab") as file:
             file.write(msgspec.json.encode(result) + b"\n")
 
+    def leave(self, seeds: Sequence[int]) -> None:
+        """Keep that ``seeds`` were not run, because the time was over."""
+        if self.directory is not None:
+            (self.directory / LEFT_FILE).write_bytes(msgspec.json.encode(seeds))
+
     def results(self) -> Iterator[SeedResult]:
         """All that are kept, in the order in which they came."""
         return iter(self._in_memory) if self.directory is None else _results(self.directory)
@@ -71,6 +77,7 @@ class Store:
         if resume:
             self._require_same_plan(directory)
             self._lock = _locked(directory)
+            (directory / LEFT_FILE).unlink(missing_ok=True)
             self._rewrite(directory)
             return
         _require_empty(directory)
@@ -147,6 +154,17 @@ def read(directory: Path) -> tuple[Plan, list[SeedResult]]:
                 "it again, and leave the line that is right"
             )
     return plan, list(found.values())
+
+
+def read_left(directory: Path) -> list[int]:
+    """The seeds for which the campaign in ``directory`` had no time left."""
+    path = directory / LEFT_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=list[int])
+    except FileNotFoundError:
+        return []
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{path}: is no list of seeds: {error}") from error
 
 
 def _what(result: SeedResult) -> tuple[object, ...]:

@@ -16,6 +16,8 @@ from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 
+_SHOWN = 10
+
 Known = Annotated[
     Path | None, typer.Option(help="Groups that are known defects (group, owner, link, expires).")
 ]
@@ -32,10 +34,14 @@ def excused_groups(path: Path | None) -> list[str]:
 
 
 def exit_code(document: dict[str, Any]) -> int:
-    """Of what failed, only new groups count; then whether the testbed did."""
+    """Of what failed, only new groups count; then whether all was run, and the testbed failed."""
     if document["new_groups"]:
         return ExitCode.VIOLATION
-    return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
+    if document["interrupted"]:
+        return ExitCode.INTERRUPTED
+    if document["errors"] or document["lost_seeds"]:
+        return ExitCode.TESTBED_FAILED
+    return ExitCode.OK
 
 
 def render(document: dict[str, Any], console: Console, *, is_merged: bool = False) -> None:
@@ -49,11 +55,18 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
         f"{document['failed']} failed, {document['refused']} refused, "
         f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
     )
-    if document["not_run"]:
+    lost = document["lost_seeds"]
+    left = document["not_run"] - len(lost)
+    if left:
         why = "it was interrupted" if document["interrupted"] else "the time of --budget was over"
-        if is_merged:
-            why = "a shard was interrupted, or the time of its --budget was over"
-        print_plain(console, f"{document['not_run']} seeds were not run: {why}")
+        print_plain(console, f"{left} seeds were not run: {why}")
+    if lost:
+        shown = ", ".join(map(str, lost[:_SHOWN])) + (", ..." if len(lost) > _SHOWN else "")
+        print_plain(
+            console,
+            f"{len(lost)} seeds have no result, and no --budget says why: {shown}; go on with "
+            "--resume where they were to run",
+        )
     for error in document["error_seeds"]:
         print_plain(console, f"error in seed {error['seed']}: {error['detail']}")
     for group in document["groups"]:

@@ -66,7 +66,8 @@ def command(
       faultlab compare --seeds 50 --connector moriio --before-overlay ~/main --overlay ~/patch
 
     Exit code 0: no new group of failures, or known ones only; 1: a new one; 2: bad usage; 3: none
-    is new, but the testbed failed, or a worker died or hung, in some run.
+    is new, but the testbed failed, or a worker died or hung, in some run; 130: Ctrl-C ended it, and
+    none is new.
     """
     shared = SwarmOptions(
         models=tuple(model or DEFAULT_MODELS), settings=setting_pairs(setting or ())
@@ -92,7 +93,8 @@ def command(
     document = {**_document(sides, campaigns, excused), "canary": canary}
     if junit is not None:
         old = [entry["group"] for entry in document["unchanged"]]
-        write_junit(junit, campaigns[1].store.results(), [*excused, *old])
+        after = campaigns[1].document()
+        write_junit(junit, campaigns[1].store.results(), [*excused, *old], after["not_run"])
     return Outcome(document, partial(_render, document), _exit_code(document))
 
 
@@ -141,6 +143,8 @@ def _document(
 def _exit_code(document: dict[str, Any]) -> int:
     if len(document["new"]) > len(document["known"]):
         return ExitCode.VIOLATION
+    if document["interrupted"]:
+        return ExitCode.INTERRUPTED
     return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
 
 

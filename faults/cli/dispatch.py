@@ -86,7 +86,8 @@ def _root(
     """Find, replay and explain KV-transfer failures in disaggregated vLLM.
 
     Results go to stdout, logs to stderr. Exit codes: 0 no violation, 1 violation found, 2 bad
-    usage, file or configuration, 3 the testbed itself failed, 125 (replay) cannot be run.
+    usage, file or configuration, 3 the testbed itself failed, 125 (replay) cannot be run,
+    130 interrupted.
     """
     logs.configure(log_level, log_format)
 

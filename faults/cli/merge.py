@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from faults.campaign.junit import write_junit
-from faults.campaign.merge import merge, write
+from faults.campaign.merge import left_seeds, merge, write
 from faults.campaign.result import summarize
 from faults.cli.campaign_summary import Junit, Known, excused_groups, exit_code, render
 from faults.cli.outcome import JsonFlag, Outcome
@@ -37,19 +37,23 @@ def command(
       faultlab merge shard-1 shard-2 shard-3
       faultlab merge shards/* --known known.yaml --junit night.xml --out night
 
-    Exit codes are those of faultlab campaign.
+    Exit codes are those of faultlab campaign; 3 also when a seed has no result, unless the --budget
+    of its shard left it.
     """
     plan, results = merge(directories)
+    left = left_seeds(directories)
+    lost = set(plan.seeds).difference(left, (result.seed for result in results))
     excused = excused_groups(known)
     if out is not None:
-        write(out, plan, results)
-    if junit is not None:
-        write_junit(junit, results, excused)
+        write(out, plan, results, left)
     document = summarize(
         results,
         excused,
         seeds=plan.seeds,
         wall_s=sum(result.wall_s for result in results),
         interrupted=False,
+        lost=sorted(lost),
     )
+    if junit is not None:
+        write_junit(junit, results, excused, document["not_run"])
     return Outcome(document, partial(render, document, is_merged=True), exit_code(document))

@@ -20,7 +20,7 @@ from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
 from faults.campaign.result import Failure, SeedResult, group_of, summarize
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
-from faults.campaign.store import Store, read
+from faults.campaign.store import Store, read, read_left
 from faults.campaign.swarm import SwarmOptions, _is_for_all, draw_faults, scenario_of
 from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.campaign.worker import Job
@@ -362,6 +362,7 @@ def test_an_interrupted_campaign_is_usable_and_goes_on(tmp_path: Path) -> None:
     """It runs what is missing, and again what ended without a result."""
     first = campaign(tmp_path / "c", FakePool(stop_at=3))
     assert first.document()["interrupted"]
+    assert exit_code(first.document()) == ExitCode.INTERRUPTED
     assert (first.document()["runs"], first.document()["not_run"]) == (3, 2)
     with (tmp_path / "c" / "results.jsonl").open("ab") as file:
         file.write(b'{"seed": 3, "sta')  # the process was killed in the middle of a line
@@ -385,6 +386,17 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
             Store(tmp_path / "c", other, resume=True)
     with pytest.raises(UsageError, match="is no campaign"):
         Store(tmp_path / "nothing", PLAN, resume=True)
+
+
+def test_a_budget_that_ends_is_no_failure_and_says_what_it_left(tmp_path: Path) -> None:
+    """Until somebody goes on."""
+    with Store(tmp_path / "c", PLAN) as store:
+        made = Campaign(store)
+        made.run(FakePool(), -1.0, lambda result: None)  # type: ignore[arg-type]
+    assert (made.document()["not_run"], exit_code(made.document())) == (5, ExitCode.OK)
+    assert read_left(tmp_path / "c") == [0, 1, 2, 3, 4]
+    campaign(tmp_path / "c", FakePool(stop_at=3), resume=True)
+    assert read_left(tmp_path / "c") == []
 
 
 def test_a_directory_has_one_campaign_at_a_time(tmp_path: Path) -> None:
@@ -450,16 +462,18 @@ def test_junit_has_a_case_for_each_seed(tmp_path: Path) -> None:
         SeedResult(seed=3, status="error", detail="died"),
         SeedResult(seed=4, status="passed"),
     ]
-    write_junit(tmp_path / "j.xml", results, ["leak/producer"])
+    write_junit(tmp_path / "j.xml", results, ["leak/producer"], not_run=7)
     suite = ElementTree.parse(tmp_path / "j.xml").getroot()
     counts = [suite.get(key) for key in ("tests", "failures", "errors", "skipped")]
-    assert counts == ["4", "1", "1", "1"]
+    assert counts == ["5", "1", "1", "2"]
     cases = {case.get("name"): [child.tag for child in case] for case in suite}
     assert cases == {
         "seed 1": ["skipped"],
         "seed 2": ["failure"],
         "seed 3": ["error"],
         "seed 4": [],
+        "seeds without a result": ["skipped"],
     }
+    assert suite[-1][0].get("message") == "7 seeds were not run"
     (failure,) = suite.findall("testcase/failure")
     assert failure.get("message") == "wrong-bytes/consumer"

@@ -94,6 +94,38 @@ def test_shards_that_are_not_all_there_or_are_there_twice_are_refused(tmp_path: 
         merge([tmp_path / "foreign"])
 
 
+def test_a_shard_that_lost_seeds_is_no_success(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that was cut off, or all of them; it is one only if --budget left those seeds."""
+
+    known, junit, whole = (tmp_path / name for name in ("known.yaml", "j.xml", "whole"))
+    defect = {"owner": "me", "link": "x", "expires": "2999-01-01"}
+    known.write_text(json.dumps([{"group": f"leak/{n}", **defect} for n in range(3)]))
+
+    def merged(*arguments: Path | str) -> tuple[int, str]:
+        code = dispatch.run(["merge", "--known", str(known), *map(str, arguments)])
+        return code, capsys.readouterr().out
+
+    one, other = shard(tmp_path / "a", 1, 2), shard(tmp_path / "b", 2, 2)
+    (one / "results.jsonl").write_text(
+        (one / "results.jsonl").read_text().replace('"error"', '"passed"')
+    )
+    assert merged(one, other)[0] == ExitCode.OK
+    lines = (other / "results.jsonl").read_text()
+    (other / "results.jsonl").write_text(lines[:-5])
+    code, said = merged(one, other)
+    assert code == ExitCode.TESTBED_FAILED
+    assert "1 seeds have no result, and no --budget says why: 12;" in said
+    (other / "results.jsonl").unlink()
+    assert merged(one, other, "--junit", junit)[0] == ExitCode.TESTBED_FAILED
+    assert 'message="5 seeds were not run"' in junit.read_text()
+    (other / "left.json").write_text("[4, 6, 8, 10, 12]")
+    code, said = merged(one, other, "--out", whole)
+    assert code == merged(whole)[0] == ExitCode.OK
+    assert "5 seeds were not run: the time of --budget was over" in said
+
+
 def test_a_seed_with_results_that_differ_is_refused(tmp_path: Path) -> None:
     """Nobody can say which of them is right; the same result twice is one."""
     directories = shards(tmp_path)
