@@ -1,7 +1,8 @@
 """Scenario files: strict YAML in, readable YAML out, and single settings on top.
 
 Everything that is not understood is a UsageError that names the file, the key and what is
-accepted. Relative paths in a file are relative to the file.
+accepted. Relative paths in a file are relative to the file, those in settings and in text to the
+current directory.
 """
 
 from __future__ import annotations

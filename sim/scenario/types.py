@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -52,7 +53,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     extra_config: dict[str, Any] = {}
     """Added to the connector's own settings (kv_connector_extra_config)."""
     overlay: str | None = None
-    """A directory whose vLLM sources take precedence over the installed ones."""
+    """A directory whose vLLM sources take precedence over the installed ones; made absolute, as
+    the path of a trace is."""
     topology: Topology = Topology()
     engine: EngineOptions = EngineOptions()
     workload: Workload = GeneratedWorkload(requests=8)
@@ -107,7 +109,10 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.engine.speculation or get_preset(self.model).speculation
 
     def __post_init__(self) -> None:
-        """Refuse what the router can do with other engines only."""
+        """Refuse what the router can do with other engines only; take the overlay's path from the
+        current directory."""
+        if self.overlay is not None:
+            msgspec.structs.force_setattr(self, "overlay", str(Path(self.overlay).absolute()))
         if self.topology.colocated:
             self._require_one_leg()
         if self._num_decoding == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -26,12 +27,17 @@ class TraceWorkload(
     """The first requests of a trace file (Mooncake JSON lines or Azure CSV)."""
 
     path: str
+    """Made absolute, because an artifact lies elsewhere than where its run was started."""
     requests: Tokens | None = None
     """All of them when not given."""
     length_scale: Factor = 1.0
     time_scale: Factor = 1.0
     max_prompt_tokens: Tokens | None = None
     max_output_tokens: Tokens | None = None
+
+    def __post_init__(self) -> None:
+        """Take the path from the current directory."""
+        msgspec.structs.force_setattr(self, "path", str(Path(self.path).absolute()))
 
     def make(self, rng: random.Random) -> list[RequestSpec]:
         """The requests; TraceError when the file cannot be read."""

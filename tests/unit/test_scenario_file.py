@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from scenario_strategies import scenarios
 
 from sim.errors import UsageError
-from sim.scenario import Scenario, TraceWorkload, dumps, load, loads
+from sim.scenario import Scenario, TraceWorkload, dumps, load, loads, with_settings
 
 
 @settings(deadline=None)
@@ -188,6 +188,26 @@ def test_paths_in_a_file_are_relative_to_the_file(tmp_path: Path) -> None:
     scenario = load(file)
     assert scenario.workload == TraceWorkload(path=str(tmp_path / "traces" / "t.jsonl"))
     assert scenario.overlay == "/elsewhere"
+
+
+@pytest.mark.parametrize("way", ["settings", "python", "text"])
+def test_other_relative_paths_are_of_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """And stay so in an artifact, which lies in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    workload = "{kind: trace, path: ./t.jsonl}"
+    made = {
+        "settings": lambda: with_settings(Scenario(), {"workload": workload, "overlay": "vllm"}),
+        "python": lambda: Scenario(workload=TraceWorkload("t.jsonl"), overlay="vllm"),
+        "text": lambda: loads(f"workload: {workload}\noverlay: vllm"),
+    }[way]()
+    assert made.workload == TraceWorkload(str(tmp_path / "t.jsonl"))
+    assert made.overlay == str(tmp_path / "vllm")
+    there = tmp_path / "runs" / "scenario.yaml"
+    there.parent.mkdir()
+    there.write_text(dumps(made))
+    assert load(there).digest() == made.digest()
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
