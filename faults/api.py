@@ -103,7 +103,8 @@ def campaign(
         on_result: called after each seed.
 
     Raises:
-        UsageError: a name or setting is not accepted, ``out`` is in use, or there is no cluster.
+        UsageError: a name or setting is not accepted, ``out`` is in use, there is no cluster, or
+            the sources under test have changed meanwhile; ``out`` has the results from before.
         TestbedError: the wrong connector was not noticed.
     """
     from faults.campaign.campaign import Campaign  # noqa: PLC0415

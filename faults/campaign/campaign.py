@@ -8,6 +8,7 @@ from typing import Any
 from faults.campaign.executor import Executor
 from faults.campaign.result import SeedResult, summarize
 from faults.campaign.store import Store
+from faults.campaign.under_test import SourcesUnderTest
 from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.campaign.worker import Job
 from sim.stopwatch import wall_clock
@@ -22,16 +23,23 @@ class Campaign:
         self.store = store
         self.known = [*VLLM_DEFECTS, *known]
         self.interrupted = False
+        self._sources = SourcesUnderTest(store.plan.options)
         self._seen: dict[str, None] = {}
         self._begin_s = wall_clock()
 
     def run(self, executor: Executor, budget_s: float | None, on_result: OnResult) -> None:
-        """Run what is not done yet, until the seeds, the time or the user's patience end."""
+        """Run what is not done yet, until the seeds, the time or the user's patience end.
+
+        Raises:
+            UsageError: the sources under test have changed; what is in the store is of those
+                before.
+        """
         for result in self.store.results():
             self._note(result)
         results = executor.run(self._to_do(budget_s), self._job)
         try:
             for result in results:
+                self._sources.require_unchanged()
                 self._note(result)
                 self.store.add(result)
                 on_result(result)

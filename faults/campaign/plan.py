@@ -10,6 +10,7 @@ import msgspec
 
 from faults.campaign.seeds import share
 from faults.campaign.swarm import SwarmOptions
+from faults.campaign.under_test import SourcesUnderTest
 from sim.identity import source_digest, versions
 
 Shard = tuple[int, int]
@@ -49,9 +50,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def plan_here(options: SwarmOptions, seeds: range, shard: Shard) -> Plan:
     """The plan of a campaign that runs on the software that is installed here."""
-    return Plan(
-        options=options, first=seeds.start, end=seeds.stop, shard=shard, versions=software()
-    )
+    versions = {**software(), "under_test": SourcesUnderTest(options).digest()}
+    return Plan(options=options, first=seeds.start, end=seeds.stop, shard=shard, versions=versions)
 
 
 @cache
