@@ -48,9 +48,9 @@ class SourcesUnderTest:
         if changed:
             more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
             raise UsageError(
-                f"{', '.join(changed[:_NAMED])}{more}: changed while the campaign ran; "
-                "the results so far are those of the sources before. Undo the change and go on with --resume, or start "
-                "another campaign"
+                f"{', '.join(changed[:_NAMED])}{more}: changed while the campaign ran; the results "
+                "so far are those of the sources before. Undo the change and go on with --resume, "
+                "or start another campaign"
             )
         self._stamps = stamps
 

@@ -46,8 +46,9 @@ class EditingPool:
 def run(out: Path, edit: Callable[[], Any], *, resume: bool = False, **settings: str) -> list[int]:
     """The seeds that have results, where the campaign comes to its end."""
     plan = plan_here(SwarmOptions(connector=CONNECTOR, settings=settings), range(5), (1, 1))
-    campaign = Campaign(Store(out, plan, resume=resume))
-    campaign.run(EditingPool(edit), None, lambda result: None)  # type: ignore[arg-type]
+    with Store(out, plan, resume=resume) as store:
+        pool = EditingPool(edit)
+        Campaign(store).run(pool, None, lambda result: None)  # type: ignore[arg-type]
     return [result.seed for result in read(out)[1]]
 
 
