@@ -54,6 +54,7 @@ bench: $(STAMP) ## the speed table on the fixed scenarios
 docs: $(STAMP) ## build the documents as a site, in build/site
 	@PYTHONHASHSEED=0 NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "docs: open build/site/index.html"
+	@echo "docs: to search as well: python -m http.server -d build/site, then http://localhost:8000"
 
 guard: $(STAMP) ## fail if the testbed has become slower than recorded, by ratios
 	@$(BIN)/faultlab bench --guard

@@ -32,7 +32,9 @@ def run(arguments: Sequence[str]) -> int:
     stdout, as_json = sys.stdout, "--json" in arguments
     try:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            result = build(arguments)(list(arguments) or ["--help"], standalone_mode=False)
+            result = build(arguments)(
+                list(arguments) or ["--help"], prog_name="faultlab", standalone_mode=False
+            )
         if not isinstance(result, Outcome):  # --help and the like have printed already
             if result == INTERRUPTED:
                 print(INTERRUPTED_MESSAGE, file=sys.stderr)

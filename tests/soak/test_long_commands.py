@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 import subprocess
@@ -73,3 +74,20 @@ def test_what_the_howtos_add_works(tmp_path: Path) -> None:
     assert (fault["kind"], fault["strikes"]) == ("message-jitter", 1)
     assert documents[1]["requests"]["length"] == 4
     assert "patience" in {violation["oracle"] for violation in documents[2]["violations"]}
+
+
+def test_what_the_howto_for_faults_says_is_all_that_tests_ask_for(tmp_path: Path) -> None:
+    """Its own commands pass where its lines are in their places."""
+    environment = simulation_environment({"PYTHONPATH": str(with_additions(tmp_path))})
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    page = (ROOT / "docs" / "howto-fault.md").read_text()
+    asked = re.findall(
+        r"^    PYTHONHASHSEED=0 \.venv/bin/python (-m pytest .*)$", page, re.MULTILINE
+    )
+    assert len(asked) == 3
+    for arguments in asked:
+        command = [sys.executable, *shlex.split(arguments), "-W", "ignore"]
+        ran = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert ran.returncode == 0, ran.stdout

@@ -18,7 +18,7 @@ _INSERT = re.compile(
 
 def with_additions(directory: Path) -> Path:
     """``directory``, with the packages as somebody has them who has followed the how-to pages."""
-    for package in ("faults", "sim", "connector", "hw_tests"):
+    for package in ("faults", "sim", "connector", "hw_tests", "tests", "docs"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / package, directory / package, ignore=ignored)
     for page in HOWTOS:

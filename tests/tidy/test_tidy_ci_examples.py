@@ -76,6 +76,27 @@ def test_what_they_write_is_uploaded(path: Path) -> None:
         assert kept in uploads
 
 
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_fork_without_known_defects_gets_an_empty_file(path: Path) -> None:
+    """Before each script that excuses groups, or in it: an absent file is refused."""
+    found = list(scripts(yaml.safe_load(path.read_text())))
+    if path.stem == "github-actions":  # whose steps share a machine
+        found = ["\n".join(found)]
+    excusing = [script for script in found if "--known" in script]
+    assert excusing
+    for script in excusing:
+        before, _, after = script.partition("--known ")
+        assert f"touch {after.split()[0]}\n" in before, script
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_shards_are_put_together(path: Path) -> None:
+    """Each shard sees its own seeds only."""
+    found = commands(path)
+    is_divided = any("--shard" in words for words in found)
+    assert any(words[0] == "merge" for words in found) == is_divided
+
+
 def test_a_mistake_in_a_script_is_noticed() -> None:
     """The shell's check fails where a quote is missing."""
     ran = subprocess.run(

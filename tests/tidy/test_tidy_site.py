@@ -59,14 +59,14 @@ def test_every_document_is_a_page(site: Path) -> None:
     assert "found in 65 virtual seconds" in " ".join((site / "index.html").read_text().split())
     for page in PAGES:
         if page.parent == ROOT / "docs":
-            assert (site / "docs" / page.stem / "index.html").is_file(), page
+            assert (site / "docs" / f"{page.stem}.html").is_file(), page
 
 
 def test_the_reference_has_everything_there_is(site: Path) -> None:
     """Commands with their options, the library, kinds of fault, oracles, models, and the schema."""
 
     def text(page: str) -> str:
-        return (site / "docs" / "reference" / page / "index.html").read_text()
+        return (site / "docs" / "reference" / f"{page}.html").read_text()
 
     for page, names in (
         ("command-line", [f"faultlab {command.name}" for command in COMMANDS]),
@@ -79,3 +79,14 @@ def test_the_reference_has_everything_there_is(site: Path) -> None:
     ):
         shown = text(page)
         assert [name for name in names if name not in shown] == []
+    assert "Usage: faultlab run" in text("command-line")
+    assert [page for page in site.rglob("*.html") if "Usage: mkdocs" in page.read_text()] == []
+
+
+def test_links_lead_to_files(site: Path) -> None:
+    """A browser that opened a file, without a server, shows a directory as a list of files."""
+    for page in set(site.rglob("*.html")) - {site / "404.html"}:  # which only servers show
+        links = re.findall(r'<a [^>]*href="([^"#?]+)', page.read_text())
+        here = [page.parent / link for link in links if not re.match(r"\w+:", link)]
+        assert here
+        assert [str(target) for target in here if not target.is_file()] == [], page
