@@ -43,8 +43,11 @@ class EditingPool:
             yield SeedResult(seed=seed, status="passed")
 
 
-def run(out: Path, edit: Callable[[], Any], *, resume: bool = False, **settings: str) -> list[int]:
+def run(
+    out: Path, edit: Callable[[], Any], *, resume: bool = False, overlay: Path | None = None
+) -> list[int]:
     """The seeds that have results, where the campaign comes to its end."""
+    settings = {} if overlay is None else {"overlay": str(overlay)}
     plan = plan_here(SwarmOptions(connector=CONNECTOR, settings=settings), range(5), (1, 1))
     with Store(out, plan, resume=resume) as store:
         pool = EditingPool(edit)
@@ -70,11 +73,11 @@ def test_files_that_come_and_go_count_too(tmp_path: Path, package: Path) -> None
     """In an overlay they take the place of installed ones."""
     (tmp_path / "patch" / "vllm").mkdir(parents=True)
     added = tmp_path / "patch" / "vllm" / "added.py"
-    overlay = {"overlay": str(tmp_path / "patch")}
+    overlay = tmp_path / "patch"
     with pytest.raises(UsageError, match=r"added\.py: changed"):
-        run(tmp_path / "1", lambda: added.write_text(""), **overlay)
+        run(tmp_path / "1", lambda: added.write_text(""), overlay=overlay)
     with pytest.raises(UsageError, match=r"added\.py: changed"):
-        run(tmp_path / "2", added.unlink, **overlay)
+        run(tmp_path / "2", added.unlink, overlay=overlay)
 
 
 def test_a_file_that_is_written_anew_as_it_was_is_no_edit(tmp_path: Path, package: Path) -> None:
