@@ -7,6 +7,7 @@ ends an engine is ``liveness``'s.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from sim.kernel.frames import described_with_place, traceback_of
@@ -19,6 +20,7 @@ _OF_A_PROGRAM = (
     LookupError,
     NameError,
     NotImplementedError,
+    RecursionError,
     TypeError,
 )
 """What no peer, network or driver raises."""
@@ -39,11 +41,29 @@ class UnexpectedException(Oracle):
         self._expects[engine.name] = connector is None or connector.kind.expects_what_it_logs
 
     def exception_logged(self, node: str, error: BaseException) -> None:
-        if self._expects.get(node, True) and not isinstance(error, _OF_A_PROGRAM):
+        found = next((e for e in _with_what_it_wraps(error) if isinstance(e, _OF_A_PROGRAM)), None)
+        if self._expects.get(node, True) and found is None:
             return
+        wrapped = "" if found is None or found is error else f", from {described_with_place(found)}"
         self.report(
             f"the connector of {node} has caught and logged an error of its program: "
-            f"{described_with_place(error)}",
+            f"{described_with_place(error)}{wrapped}",
             node=node,
             traceback=traceback_of(error),
         )
+
+
+def _with_what_it_wraps(error: BaseException) -> Iterator[BaseException]:
+    """``error``, what it was raised from, and the members of groups, each once. What was merely
+    being handled when it was raised is not among them: that may be a peer's."""
+    waiting, seen = [error], list[BaseException]()
+    while waiting:
+        current = waiting.pop(0)
+        if any(current is one for one in seen):
+            continue
+        seen.append(current)
+        yield current
+        if current.__cause__ is not None:
+            waiting.append(current.__cause__)
+        if isinstance(current, BaseExceptionGroup):
+            waiting += current.exceptions
