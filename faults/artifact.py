@@ -20,7 +20,7 @@ from sim.identity import versions
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.outcome import RunResult, Verdict
-from sim.scenario import Scenario, dumps, load
+from sim.scenario import Scenario, TraceWorkload, dumps, load
 
 SCHEMA_VERSION: Final = 2
 SCENARIO_FILE: Final = "scenario.yaml"
@@ -48,6 +48,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     command_line: list[str]
     injected: list[str]
     """Python code that took part in the run, which no replay can bring back."""
+    trace_digest: str | msgspec.UnsetType = msgspec.UNSET
+    """Hash of the trace that the scenario names, if it names one; older artifacts have none."""
     seal: str = ""
     """Hash of everything else in this file, so that an edit is not taken for a fact."""
 
@@ -74,6 +76,7 @@ def make_artifact(
         versions=versions(),
         command_line=list(command_line),
         injected=list(result.injected),
+        trace_digest=_trace_digest(scenario),
     ).sealed()
 
 
@@ -159,6 +162,21 @@ def read(directory: Path) -> tuple[Scenario, Artifact]:
     return scenario, artifact
 
 
+def require_trace(scenario: Scenario, artifact: Artifact) -> None:
+    """UsageError when the scenario's trace is another one than it was in the recorded run.
+
+    One that cannot be read is for whoever loads it to refuse.
+    """
+    recorded, here = artifact.trace_digest, _trace_digest(scenario)
+    if msgspec.UNSET not in (recorded, here) and here != recorded:
+        assert isinstance(scenario.workload, TraceWorkload)
+        raise UsageError(
+            f"the trace {scenario.workload.path} was edited or replaced after the run (digest "
+            f"{here}, recorded {recorded}); put the old one back, or make a new run of it with "
+            "faultlab run"
+        )
+
+
 def read_outcome(directory: Path) -> Artifact:
     """What came of the run, whatever has become of its scenario since; UsageError as ``read``."""
     artifact = _decode(directory / ARTIFACT_FILE)
@@ -191,6 +209,15 @@ def read_records(directory: Path, artifact: Artifact) -> list[Record]:
         Record(event.pop("t_ns"), event.pop("actor"), event.pop("kind"), event)
         for event in read_events(directory, artifact)
     ]
+
+
+def _trace_digest(scenario: Scenario) -> str | msgspec.UnsetType:
+    if not isinstance(scenario.workload, TraceWorkload):
+        return msgspec.UNSET
+    try:
+        return _digest(Path(scenario.workload.path))
+    except OSError:
+        return msgspec.UNSET
 
 
 def _digest(path: Path) -> str:

@@ -50,14 +50,14 @@ def command(
       git bisect run faultlab replay ~/runs/held --overlay .
 
     Exit code 0: passes now (or is the same run, and that passed); 1: reproduced, or fails in the
-    same kind of way; 125: cannot be run or judged (scenario.yaml or artifact.json missing or
-    edited, a start that is refused, another kind of failure), which git bisect skips; 3: went
-    another way on the same versions, so the testbed is at fault.
+    same kind of way; 125: cannot be run or judged (scenario.yaml, artifact.json or the trace
+    missing or edited, a start that is refused, another kind of failure), which git bisect skips;
+    3: went another way on the same versions, so the testbed is at fault.
     """
     try:
         directory = artifact.find(path)
         scenario, recorded = artifact.read(directory)
-        require_complete(directory, recorded)
+        require_complete(directory, scenario, recorded)
         if overlay is not None:
             scenario = with_settings(scenario, {"overlay": f"'{overlay.resolve()}'"})
         result = simulate(scenario).result
@@ -78,13 +78,14 @@ def command(
     )
 
 
-def require_complete(directory: Path, recorded: Artifact) -> None:
-    """UsageError for a run that its artifact alone cannot bring back."""
+def require_complete(directory: Path, scenario: Scenario, recorded: Artifact) -> None:
+    """UsageError for a run that its artifact, and the trace it names, cannot bring back."""
     if recorded.injected:
         raise UsageError(
             f"{directory}: Python code took part in this run ({', '.join(recorded.injected)}), and "
             "an artifact does not hold it; run that code again instead"
         )
+    artifact.require_trace(scenario, recorded)
 
 
 def _document(recorded: Artifact, result: RunResult, comparison: Comparison) -> dict[str, Any]:

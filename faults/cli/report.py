@@ -124,7 +124,7 @@ def _fault_free(directory: Path) -> Sequence[Record]:
         UsageError: there is nothing to leave out, or other code would run than ran then.
     """
     scenario, recorded = artifact.read(directory)
-    require_complete(directory, recorded)
+    require_complete(directory, scenario, recorded)
     undisturbed = without_faults(scenario)
     if undisturbed == scenario:
         raise UsageError(

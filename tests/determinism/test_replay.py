@@ -308,6 +308,27 @@ def test_a_trace_that_is_gone_cannot_be_run(
     assert str(tmp_path / "gone.jsonl") in document["error"]["message"]
 
 
+@pytest.mark.parametrize("is_of_old", [False, True])
+def test_a_trace_that_was_edited_cannot_be_run(
+    tmp_path: Path, results: dict[str, RunResult], replay: Replay, is_of_old: bool
+) -> None:
+    """The testbed is not to blame; an artifact that does not know its trace is run as it is."""
+    trace, directory = tmp_path / "t.jsonl", tmp_path / "run"
+    line = '{"timestamp": 0, "input_length": 20, "output_length": %d, "hash_ids": [1]}\n'
+    trace.write_text(line % 2)
+    traced = msgspec.structs.replace(PASSING, router=Scenario().router)
+    traced = msgspec.structs.replace(traced, workload=TraceWorkload(str(trace)))
+    artifact.write(directory, traced, run(traced), command_line=[])
+    assert replay(directory)[0] == 0
+    trace.write_text(line % 3)
+    if is_of_old:
+        rewrite(directory, trace_digest=msgspec.UNSET)
+    code, document = replay(directory)
+    assert code == (3 if is_of_old else 125)
+    if not is_of_old:
+        assert f"the trace {trace} was edited or replaced" in document["error"]["message"]
+
+
 def test_sources_that_do_not_start_cannot_be_judged(
     failing: Path, replay: Replay, tmp_path: Path
 ) -> None:
