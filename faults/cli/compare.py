@@ -76,6 +76,7 @@ def command(
     for side in sides:
         for number in range(len(side.models)):
             scenario_of(number, side)
+    excused = excused_groups(known)
     campaigns = []
     with ExitStack() as stack:
         for name, side in zip(_SIDES, sides, strict=True):
@@ -89,7 +90,6 @@ def command(
                 campaign.run(pool, None, on_result)
             if campaign.interrupted:
                 break
-    excused = excused_groups(known)
     document = {**_document(sides, campaigns, excused), "canary": canary}
     if junit is not None:
         old = [entry["group"] for entry in document["unchanged"]]

@@ -129,3 +129,20 @@ def test_known_groups_are_excused_and_old_ones_do_not_fail_a_test_case(
     assert suite.get("tests") == "3"
     assert suite.get("skipped") == str(skipped)
     assert suite.get("failures") == str(2 - skipped)
+
+
+def test_a_list_of_known_groups_that_cannot_be_read_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody waits for two campaigns to hear of a typing error; nothing is written either."""
+
+    def no_pool(*_: object) -> None:
+        raise AssertionError("workers were started")
+
+    monkeypatch.setattr("faults.cli.compare.Pool", no_pool)
+    out = tmp_path / "out"
+    sides = ["--connector", "moriio", "--connector", "hybrid", "--out", str(out)]
+    command = ["compare", "--seeds", "1:4", *sides, "--known", str(tmp_path / "gone.yaml")]
+    assert dispatch.run(command) == ExitCode.BAD_USAGE
+    assert "gone.yaml" in capsys.readouterr().err
+    assert not out.exists()
