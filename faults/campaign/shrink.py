@@ -26,17 +26,21 @@ _LEAST_QUIET_S = 1.0
 
 @dataclass
 class Shrinking:
-    """A scenario on its way down. ``fails`` runs one and says whether it fails in the same way."""
+    """A scenario on its way down. ``fails`` runs one and says whether it fails in the same way.
+
+    ``cut_short`` says that the runs were used up while there was still something to try.
+    """
 
     scenario: Scenario
     fails: Fails
     max_runs: int
     runs: int = 0
+    cut_short: bool = False
 
     def run(self) -> Scenario:
         """The smallest scenario that was found."""
         self._try(with_inline_requests(self.scenario))
-        while self.runs < self.max_runs and self._turn():
+        while self._turn():
             pass
         return self.scenario
 
@@ -53,7 +57,10 @@ class Shrinking:
             pass
 
     def _try(self, smaller: Scenario) -> bool:
-        if smaller == self.scenario or self.runs >= self.max_runs:
+        if smaller == self.scenario:
+            return False
+        if self.runs >= self.max_runs:
+            self.cut_short = True
             return False
         self.runs += 1
         try:

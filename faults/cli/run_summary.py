@@ -28,17 +28,26 @@ _SHOWN_TRANSFERS = 3
 
 def render_run(console: Console, scenario: Scenario, result: RunResult, saved: Path | None) -> None:
     """Everything; after a violation that was saved, the last line is the command to replay it."""
-    outcome = result.outcome
     _render_facts(console, scenario, result)
     _render_aftermaths(console, [f["kind"] for f in scenario.faults], result)
-    if outcome.violations:
-        _render_violations(console, outcome)
-        _render_story(console, tell(result.log.records, outcome.violations))
+    render_findings(console, result)
     if saved is not None:
-        console.print(f"\nwritten to {saved}", soft_wrap=True, markup=False, highlight=False)
-        if (saved / REPORT_FILE).exists():
-            print_plain(console, f"in a browser: {saved / REPORT_FILE}")
-        print_plain(console, replay_line(saved))
+        render_saved(console, saved)
+
+
+def render_findings(console: Console, result: RunResult) -> None:
+    """What broke which rule, and how it came about; nothing after a run that broke none."""
+    if result.outcome.violations:
+        _render_violations(console, result.outcome)
+        _render_story(console, tell(result.log.records, result.outcome.violations))
+
+
+def render_saved(console: Console, directory: Path) -> None:
+    """Where a run was written, what to open, and as the last line what runs it again."""
+    print_plain(console, f"\nwritten to {directory}")
+    if (directory / REPORT_FILE).exists():
+        print_plain(console, f"in a browser: {directory / REPORT_FILE}")
+    print_plain(console, replay_line(directory))
 
 
 def print_plain(console: Console, text: str) -> None:
@@ -124,7 +133,8 @@ def cut_short(scenario: Scenario, outcome: Outcome) -> str | None:
     )
 
 
-def _verdict(outcome: Outcome) -> Text:
+def verdict_of(outcome: Outcome) -> Text:
+    """The verdict, and the rules that were broken."""
     match outcome.verdict:
         case "pass":
             return Text("pass: no rule was broken", "green")
@@ -156,7 +166,7 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
         table.add_row("notes", Text(notes))
     if cut := cut_short(scenario, outcome):
         table.add_row("cut short", Text(cut, "yellow"))
-    table.add_row("verdict", _verdict(outcome))
+    table.add_row("verdict", verdict_of(outcome))
     console.print(table)
 
 

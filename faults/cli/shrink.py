@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,9 +14,10 @@ from faults.campaign.shrink import Shrinking, size_of
 from faults.cli.bar import bar
 from faults.cli.loading import loading
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
-from faults.cli.run_summary import print_plain
-from faults.wording import replay_line
+from faults.cli.run import save
+from faults.cli.run_summary import print_plain, render_findings, render_saved, verdict_of
 from sim.errors import UsageError
+from sim.outcome import RunResult
 from sim.scenario import Scenario
 
 _TEST_FILE = "test_repro.py"
@@ -46,7 +46,8 @@ def command(
     """Look for the smallest scenario that fails in the same way.
 
     Faults, requests, lengths, engines, options and times are reduced; the broken rules stay the
-    same. The result is an artifact with a test_repro.py for a pytest suite.
+    same. The result is explained as by faultlab run, and written as an artifact with its report
+    and a test_repro.py for a pytest suite.
 
     \b
     Examples:
@@ -83,21 +84,26 @@ def command(
     with bar("shrinking", max_runs - 1, "still fail", threaded=False) as advance:
         shrinking = Shrinking(scenario, shows, max_runs - 1, runs=0)
         smallest = shrinking.run()
-    artifact.write(target, smallest, run(smallest).result, command_line=sys.argv)
+    result = run(smallest).result
+    save(smallest, result, target, force=False)
     (target / _TEST_FILE).write_text(_TEST, encoding="utf-8")
     document = {
         "signature": recorded.signature,
         "runs": shrinking.runs + 1,
+        "stopped_at_limit": shrinking.cut_short,
         "before": size_of(scenario),
         "after": size_of(smallest),
         "directory": str(target),
     }
-    return Outcome(document, partial(_render, document), ExitCode.OK)
+    return Outcome(document, partial(_render, document, result), ExitCode.OK)
 
 
-def _render(document: dict[str, Any], console: Console) -> None:
+def _render(document: dict[str, Any], result: RunResult, console: Console) -> None:
     before, after = document["before"], document["after"]
     sizes = ", ".join(f"{name} {before[name]} to {after[name]}" for name in before)
-    print_plain(console, f"{sizes}; still {', '.join(document['signature'])}")
-    print_plain(console, f"{document['runs']} runs; written to {document['directory']}")
-    print_plain(console, replay_line(Path(document["directory"])))
+    print_plain(console, f"{document['runs']} runs: {sizes}")
+    if document["stopped_at_limit"]:
+        print_plain(console, f"stopped at the limit of {document['runs']} runs (--max-runs)")
+    console.print(verdict_of(result.outcome))
+    render_findings(console, result)
+    render_saved(console, Path(document["directory"]))

@@ -42,12 +42,24 @@ def test_a_failing_run_becomes_a_smaller_one_that_replays(
     assert document["runs"] <= 12
     assert (document["before"]["faults"], document["after"]["faults"]) == (2, 1)
     assert document["after"]["requests"] == 1
+    assert (small / "report.html").is_file()
     assert dispatch.run(["replay", str(small), "--json"]) == ExitCode.VIOLATION
+    assert_explained(small, signature, capsys)
     test = runpy.run_path(str(small / "test_repro.py"))["test_nothing_is_broken"]
     monkeypatch.setattr(api, "_WORKER", InProcessWorker())
     monkeypatch.chdir(tmp_path)
     with pytest.raises(AssertionError, match="how it came about"):
         test()
+
+
+def assert_explained(run: Path, signature: set[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """What is left is explained as a run is, and that it could be smaller is not kept quiet."""
+    capsys.readouterr()
+    assert dispatch.run(["shrink", str(run), "--max-runs", "2"]) == ExitCode.OK
+    shown = capsys.readouterr().out
+    assert "stopped at the limit of 2 runs (--max-runs)" in shown
+    for words in (*signature, "violation: ", "how it came about", "report.html", "replay"):
+        assert words in shown
 
 
 def test_a_run_that_passed_cannot_be_shrunk(

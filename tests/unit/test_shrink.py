@@ -69,6 +69,7 @@ def test_no_more_runs_than_allowed_are_used() -> None:
     shrinking = Shrinking(BIG, fails, max_runs=5)
     small = shrinking.run()
     assert calls == shrinking.runs == 5
+    assert shrinking.cut_short
     assert size_of(small)["faults"] < 5
 
 
@@ -91,3 +92,4 @@ def test_it_ends_when_nothing_can_go(count: int) -> None:
     shrinking = Shrinking(scenario, lambda smaller: False, max_runs=500)
     assert shrinking.run() == scenario
     assert shrinking.runs < 100
+    assert not shrinking.cut_short
