@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from faults.artifact import ARTIFACT_FILE
 from faults.schedule import with_faults
 from sim.engine.connectors import get_connector
 from sim.errors import UsageError
@@ -78,7 +80,16 @@ def find_scenario(name: str) -> Scenario:
             f"{name}: no such file, and no shipped scenario{nearest(name, names)}; shipped are: "
             f"{', '.join(names)}"
         )
+    if path.is_dir():
+        raise UsageError(f"{path}: {_instead_of_directory(path)}")
     return load(path)
+
+
+def _instead_of_directory(path: Path) -> str:
+    """What to do with a directory where a scenario file is expected."""
+    if (path / ARTIFACT_FILE).is_file():
+        return f"is a recorded run; run it again with faultlab replay {shlex.quote(str(path))}"
+    return "is a directory; expected a scenario file"
 
 
 def shipped_names() -> list[str]:
