@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from faults.artifact import ARTIFACT_FILE
-from faults.schedule import with_faults
+from faults.schedule import decode, with_faults
 from sim.engine.connectors import get_connector
 from sim.errors import UsageError
 from sim.hints import nearest
@@ -73,7 +73,7 @@ def find_scenario(name: str) -> Scenario:
     """The scenario in the file ``name``, or the one that is shipped under that name."""
     path, shipped = Path(name), SHIPPED / f"{name}.yaml"
     if not path.exists() and path.name == name and shipped.is_file():
-        return load(shipped)
+        return _load(shipped)
     if not path.exists():
         names = shipped_names()
         raise UsageError(
@@ -82,7 +82,14 @@ def find_scenario(name: str) -> Scenario:
         )
     if path.is_dir():
         raise UsageError(f"{path}: {_instead_of_directory(path)}")
-    return load(path)
+    return _load(path)
+
+
+def _load(path: Path) -> Scenario:
+    """The scenario in a file, once its faults are known to be accepted as well."""
+    scenario = load(path)
+    decode(scenario.faults, source=str(path))
+    return scenario
 
 
 def _instead_of_directory(path: Path) -> str:

@@ -136,15 +136,18 @@ def command(
         perturb=perturb,
         extra_config=extra_config,
     )
-    return _run(build_scenario(options), out, force=force, as_json=json)
+    source = scenario if options == RunOptions(scenario=scenario) else None
+    return _run(build_scenario(options), source, out, force=force, as_json=json)
 
 
-def _run(scenario: Scenario, out: Path | None, *, force: bool, as_json: bool) -> Outcome:
+def _run(
+    scenario: Scenario, source: str | None, out: Path | None, *, force: bool, as_json: bool
+) -> Outcome:
     if force and out is None:
         raise UsageError("--force: overwrites what --out names, and there is no --out")
     if out is not None:
         artifact.check_vacant(out, force=force)
-    faulted = simulate(scenario)
+    faulted = simulate(scenario, source=source)
     result = faulted.result
     saved = save(scenario, result, out, force=force)
     if as_json and saved is not None and result.outcome.violations:

@@ -10,6 +10,7 @@ from faults.cli.loading import loading
 from faults.cli.progress import progress
 from faults.cli.watchdog import watchdog
 from faults.schedule import decode
+from sim.errors import UsageError
 from sim.kernel import Seed
 from sim.scenario import Scenario, workload_of
 
@@ -18,13 +19,27 @@ if TYPE_CHECKING:
     from sim.testbed import TestBed
 
 
-def simulate(scenario: Scenario) -> FaultedRun:
-    """Run ``scenario`` with its faults; errors as those of ``faults.running.run``."""
-    workload_of(scenario, Seed(scenario.seed).stream("workload"))
-    decode(scenario.faults, source="the scenario")
-    with loading():
-        from faults.running import run  # noqa: PLC0415  # loads vLLM
-    return run(scenario, watch=_watched)
+def simulate(scenario: Scenario, *, source: str | None = None) -> FaultedRun:
+    """Run ``scenario`` with its faults; errors as those of ``faults.running.run``.
+
+    ``source`` is the file that a UsageError names, where all of the scenario comes from one.
+    """
+    with _naming(source):
+        workload_of(scenario, Seed(scenario.seed).stream("workload"))
+        decode(scenario.faults, source="the scenario")
+        with loading():
+            from faults.running import run  # noqa: PLC0415  # loads vLLM
+        return run(scenario, watch=_watched)
+
+
+@contextmanager
+def _naming(source: str | None) -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        if source is None:
+            raise
+        raise UsageError(f"{source}: {error}") from error
 
 
 @contextmanager

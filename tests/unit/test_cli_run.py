@@ -246,6 +246,26 @@ def test_what_only_shows_when_it_runs_is_still_bad_usage(
     assert "Traceback" not in captured.err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("faults: [{kind: crsh}]", "my.yaml: faults[0].kind: there is no fault kind 'crsh'"),
+        ("faults: [{kind: crash, fr_s: 1}]", "my.yaml: faults[0].fr_s: unknown key"),
+        (
+            "router: {holds: [{request: req-99, seconds: 1}]}",
+            "my.yaml: router: no request is called 'req-99'",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_name(
+    text: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Faults and router are read later than the rest, and that is nobody's concern."""
+    (tmp_path / "my.yaml").write_text(text)
+    assert dispatch.run(["run", "my.yaml"]) == ExitCode.BAD_USAGE
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_progress_counts_requests_and_virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawn only once a run takes longer than people like to wait for."""
     from sim.run import run
