@@ -34,7 +34,13 @@ def load(name: str | Path) -> Scenario:
         UsageError: there is no such file, or a key or value in it is not accepted.
     """
     from faults.cli.options import find_scenario  # noqa: PLC0415
+    from sim.errors import UsageError  # noqa: PLC0415
 
+    if not isinstance(name, str | Path):
+        raise UsageError(
+            f"{name!r:.60}: is of type {type(name).__name__}; expected a Scenario, a file, or the "
+            "name of a shipped one"
+        )
     return find_scenario(str(name))
 
 

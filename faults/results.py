@@ -52,6 +52,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         """What was found, each with the rule (``oracle``), the place and the evidence."""
         return self.outcome.violations
 
+    def __repr__(self) -> str:
+        """Verdict, broken rules and artifact: what a prompt has room for."""
+        rules = self.outcome.signature()
+        return f"Run(verdict={self.verdict!r}, rules={rules!r}, artifact={self.artifact!r})"
+
     def require_pass(self) -> None:
         """RuleBroken, with the story, unless the run passed."""
         if not self.passed:
@@ -81,6 +86,13 @@ class CampaignRun(msgspec.Struct, frozen=True, kw_only=True):
         """Whether every seed was run, none in error, and no group of failures is new."""
         untested = self.summary["errors"] or self.summary["not_run"]
         return not untested and not self.new_groups
+
+    def __repr__(self) -> str:
+        """Counts, and how many seeds fell into each group of failures."""
+        names = ("runs", "passed", "failed", "refused", "errors", "not_run")
+        counts = ", ".join(f"{name}={self.summary[name]}" for name in names)
+        groups = {group["group"]: group["seeds"] for group in self.summary["groups"]}
+        return f"CampaignRun({counts}, groups={groups!r}, new_groups={self.new_groups!r})"
 
     def require_pass(self) -> None:
         """RuleBroken, with the first words of each new group, unless the campaign passed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import runpy
 import subprocess
@@ -16,15 +17,20 @@ from in_process_worker import InProcessWorker
 import faults
 from faults import (
     CampaignRun,
+    Outcome,
     RuleBroken,
+    Run,
     Scenario,
     SeedResult,
     UniformWorkload,
+    Violation,
     api,
     public,
 )
 from faults.campaign.result import Failure, summarize
 from faults.campaign.vllm_defects import VLLM_DEFECTS
+from sim.scenario import workload_of
+from sim.workload import describe
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "library.py"
@@ -83,6 +89,8 @@ def test_bad_names_are_refused_before_anything_starts(monkeypatch: pytest.Monkey
     with pytest.raises(faults.UsageError, match="late-hand-off"):
         faults.run("late-handoff")
     workload = UniformWorkload(requests=1, prompt_tokens=(2, 2), output_tokens=(1, 1))
+    with pytest.raises(faults.UsageError, match=r"3: is of type int; expected a Scenario"):
+        faults.run(3)  # type: ignore[arg-type]
     monkeypatch.setattr(api, "_WORKER", InProcessWorker())
     with pytest.raises(faults.UsageError, match="is a file"):
         faults.run(Scenario(workload=workload), out=EXAMPLE)
@@ -106,6 +114,9 @@ def test_a_campaign_passes_if_no_failure_is_new(
     summary = summarize(results, known, seeds=range(4, 5), wall_s=1.0, interrupted=False)
     ran = CampaignRun(results=results, summary=summary)
     assert ran.passed is passes
+    groups = {"leak/producer": 1} if failures else {}
+    assert f"groups={groups}, new_groups=" in repr(ran)
+    assert len(repr(ran)) < 200
     if passes:
         ran.require_pass()
         return
@@ -144,3 +155,26 @@ def test_what_is_vllms_own_fails_no_campaign_of_the_library(
     assert [group["group"] for group in ran.summary["groups"]] == sorted(groups)
     assert ran.new_groups == new
     assert ran.passed is (not new)
+
+
+def test_a_run_is_shown_in_a_line() -> None:
+    """Whoever prints it at a prompt asked for no story."""
+    leak = Violation("leak", 5.0, "p0", "req-0", "one block is held", {})
+    specs = workload_of(Scenario(), random.Random(0))
+    outcome = Outcome(
+        verdict="violation",
+        violations=[leak, leak],
+        requests={"total": 1},
+        workload=describe(specs),
+        virtual_s=1.0,
+        wall_s=1.0,
+        guest_s=1.0,
+        engine_steps=1,
+        events=1,
+        event_hash="0",
+        seed=0,
+        scenario={},
+        notes={},
+    )
+    ran = Run(outcome=outcome, faults=[], coverage={}, text="long", artifact="runs/held")
+    assert repr(ran) == "Run(verdict='violation', rules=['leak'], artifact='runs/held')"
