@@ -116,4 +116,5 @@ def _of(place: str) -> str:
 
 def _unknown_kind(name: Any) -> str:
     hint = nearest(str(name), KINDS)
-    return f"there is no fault kind {name!r}{hint}; faultlab faults lists them: {', '.join(KINDS)}"
+    names = "" if hint else f": {', '.join(KINDS)}"
+    return f"there is no fault kind {name!r}{hint}; faultlab faults lists them{names}"

@@ -76,10 +76,9 @@ def find_scenario(name: str) -> Scenario:
         return _load(shipped)
     if not path.exists():
         names = shipped_names()
-        raise UsageError(
-            f"{name}: no such file, and no shipped scenario{nearest(name, names)}; shipped are: "
-            f"{', '.join(names)}"
-        )
+        hint = nearest(name, names)
+        listed = f"they are in {SHIPPED}" if hint else f"shipped are: {', '.join(names)}"
+        raise UsageError(f"{name}: no such file, and no shipped scenario{hint}; {listed}")
     if path.is_dir():
         raise UsageError(f"{path}: {_instead_of_directory(path)}")
     return _load(path)

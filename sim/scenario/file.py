@@ -117,9 +117,9 @@ def _full_key(key: str, document: Any) -> str:
     if called_so:
         raise UsageError(f"--set {key}: could be any of {', '.join(called_so)}; write it in full")
     hint = nearest(key, [*keys, *(full.rpartition(".")[2] for full in keys)])
-    raise UsageError(
-        f"--set {key}: unknown key{hint}; accepted: {', '.join(keys)}, {_FREE_FORM}NAME"
-    )
+    if hint:
+        raise UsageError(f"--set {key}: unknown key{hint}; faultlab schema has them all")
+    raise UsageError(f"--set {key}: unknown key; accepted: {', '.join(keys)}, {_FREE_FORM}NAME")
 
 
 def _assign(document: Any, key: str, value: Any) -> None:

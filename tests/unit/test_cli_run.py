@@ -247,6 +247,20 @@ def test_what_only_shows_when_it_runs_is_still_bad_usage(
 
 
 @pytest.mark.parametrize(
+    ("options", "end"),
+    [
+        (RunOptions(scenario="late-handoff"), r"'late-hand-off'\?\); they are in \S+scenarios"),
+        (RunOptions(settings=("sed=3",)), r"'seed'\?\); faultlab schema has them all"),
+        (RunOptions(faults=("crsh",)), r"'crash'\?\); faultlab faults lists them"),
+    ],
+)
+def test_a_guess_is_not_lost_before_a_long_list(options: RunOptions, end: str) -> None:
+    """Where the list is, is enough then."""
+    with pytest.raises(UsageError, match=f"{end}$"):
+        build_scenario(options)
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("faults: [{kind: crsh}]", "my.yaml: faults[0].kind: there is no fault kind 'crsh'"),

@@ -59,7 +59,7 @@ def test_settings_are_checked_together() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"tp_siz": "2"}, "--set tp_siz: unknown key (did you mean 'tp_size'?); accepted: sche"),
+        ({"tp_siz": "2"}, "--set tp_siz: unknown key (did you mean 'tp_size'?); faultlab schema"),
         ({"router.reqests": "2"}, "--set router.reqests: unknown key"),
         ({"tp_size": "two"}, "--set: engine.tp_size: is 'two', expected an integer, 1 or more"),
         ({"step_times.host_us": "-1"}, "--set: engine.step_times.host_us: is -1, expected"),
