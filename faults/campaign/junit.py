@@ -1,4 +1,4 @@
-"""A campaign as JUnit XML, which CI systems show: one test case for each seed."""
+"""A campaign, or a comparison, as JUnit XML, which CI systems show: one test case for each seed."""
 
 from __future__ import annotations
 
@@ -11,25 +11,30 @@ from sim.errors import UsageError
 
 
 def write_junit(
-    path: Path, results: Iterable[SeedResult], known: Sequence[str], not_run: int
+    path: Path,
+    results: Iterable[SeedResult],
+    known: Sequence[str],
+    not_run: int,
+    command: str = "campaign",
 ) -> None:
     """Seeds that fall into known groups only are skipped, the others that fail are failures.
 
-    One more case is skipped for all ``not_run`` seeds that have no result.
+    One more case is skipped for all ``not_run`` seeds that have no result. The suite is called
+    after the ``command`` that ran them.
     """
-    suite = ElementTree.Element("testsuite", name="faultlab campaign")
+    suite = ElementTree.Element("testsuite", name=f"faultlab {command}")
     for result in sorted(results, key=lambda result: result.seed):
         case = ElementTree.SubElement(
             suite,
             "testcase",
-            classname="faultlab.campaign",
+            classname=f"faultlab.{command}",
             name=f"seed {result.seed}",
             time=f"{result.wall_s:.3f}",
         )
         _judge(case, result, known)
     if not_run:
         case = ElementTree.SubElement(
-            suite, "testcase", classname="faultlab.campaign", name="seeds without a result"
+            suite, "testcase", classname=f"faultlab.{command}", name="seeds without a result"
         )
         ElementTree.SubElement(case, "skipped", message=f"{not_run} seeds were not run")
     for name, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import os
+import shlex
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -93,9 +94,10 @@ def command(
     document = {**_document(sides, campaigns, excused), "canary": canary}
     if junit is not None:
         old = [entry["group"] for entry in document["unchanged"]]
-        after = campaigns[1].document()
-        write_junit(junit, campaigns[1].store.results(), [*excused, *old], after["not_run"])
-    return Outcome(document, partial(_render, document), _exit_code(document))
+        after = campaigns[1]
+        not_run = after.document()["not_run"]
+        write_junit(junit, after.store.results(), [*excused, *old], not_run, "compare")
+    return Outcome(document, partial(_render, document, out), _exit_code(document))
 
 
 def _sides(
@@ -133,6 +135,10 @@ def _document(
             for name, side in zip(_SIDES, sides, strict=True)
         },
         "seeds": len(seeds),
+        "passed": {
+            name: sum(result.status == "passed" for result in results)
+            for name, results in zip(_SIDES, (before, after), strict=True)
+        },
         **compared,
         "known": [entry["group"] for entry in compared["new"] if entry["group"] in known],
         "not_run": len(seeds) - compared["compared"] - len({e["seed"] for e in compared["errors"]}),
@@ -148,7 +154,7 @@ def _exit_code(document: dict[str, Any]) -> int:
     return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
 
 
-def _render(document: dict[str, Any], console: Console) -> None:
+def _render(document: dict[str, Any], out: Path | None, console: Console) -> None:
     titles = {"new": "bold red", "fixed": "bold green", "unchanged": "bold"}
     counts = ", ".join(f"{len(document[title])} {title}" for title in titles)
     ended = " (interrupted)" if document["interrupted"] else ""
@@ -163,6 +169,11 @@ def _render(document: dict[str, Any], console: Console) -> None:
             console.print(f"\n[{style}]{title}: {entry['group']}{excused}[/]")
             print_plain(console, f"  {entry['detail']}")
             print_plain(console, f"  {_where(entry)}")
+    passed = " and ".join(f"{document['passed'][side]} {side}" for side in _SIDES)
+    print_plain(console, f"\npassed of {document['seeds']} seeds: {passed}")
+    if out is not None:
+        print_plain(console, f"written to {out}")
+        print_plain(console, f"in a browser: faultlab report {shlex.quote(str(out))}")
 
 
 def _where(entry: dict[str, Any]) -> str:

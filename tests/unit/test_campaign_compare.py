@@ -126,6 +126,7 @@ def test_known_groups_are_excused_and_old_ones_do_not_fail_a_test_case(
     command = ["compare", "--seeds", "1:4", *arguments, "--junit", str(junit)]
     assert dispatch.run(command) == code
     suite = ElementTree.parse(junit).getroot()
+    assert suite.get("name") == "faultlab compare"
     assert suite.get("tests") == "3"
     assert suite.get("skipped") == str(skipped)
     assert suite.get("failures") == str(2 - skipped)
@@ -146,3 +147,24 @@ def test_a_list_of_known_groups_that_cannot_be_read_is_refused_before_anything_r
     assert dispatch.run(command) == ExitCode.BAD_USAGE
     assert "gone.yaml" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_people_are_told_how_many_passed_and_where_to_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The last lines name the directory, and the command that draws it."""
+    monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
+    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    monkeypatch.setattr(FakePool, "__init__", one_passes_before_and_two_after)
+    out = tmp_path / "out"
+    sides = ["--connector", "moriio", "--connector", "hybrid", "--out", str(out)]
+    assert dispatch.run(["compare", "--seeds", "1:4", *sides]) == ExitCode.OK
+    assert capsys.readouterr().out.splitlines()[-3:] == [
+        "passed of 3 seeds: 1 before and 2 after",
+        f"written to {out}",
+        f"in a browser: faultlab report {out}",
+    ]
+
+
+def one_passes_before_and_two_after(pool: FakePool, *_: object) -> None:
+    pool.sides = {"moriio": BEFORE, "hybrid": [BEFORE[0], passed(2), passed(3)]}
