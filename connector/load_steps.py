@@ -279,8 +279,12 @@ def _full(load: Load) -> list[int]:
 
 
 def _may_read_again(load: Load, now: float) -> bool:
-    """Once, and only what the producer can be asked about: another may have freed the blocks."""
-    return not load.first_reason and load.order.hold is not None and now < load.deadline
+    """Once, and only what the producer can be asked about: another may have freed the blocks. Not
+    what is verified: the bytes of the first reads would pass for those of the second, which a
+    library that is not to be believed may still write when the blocks are somebody else's."""
+    if load.first_reason or load.is_verified:
+        return False
+    return load.order.hold is not None and now < load.deadline
 
 
 def _may_land(load: Load, now: float) -> bool:

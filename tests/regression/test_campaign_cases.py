@@ -89,3 +89,26 @@ def test_an_engine_that_stood_still_in_a_synchronous_load_lives_on(perturb: str)
     result = run(msgspec.structs.replace(scenario, faults=faults)).result
     assert [r.kind for r in result.log.records if r.kind == "engine-died"] == []
     assert result.outcome.violations == []
+
+
+def test_a_verified_load_is_not_read_again() -> None:
+    """What its first reads brought, before their queue pair failed, had the right digests when the
+    library called the second ones done, whose last bytes came when the blocks were free."""
+    one = InlineWorkload((InlineRequest("one", ((3, 1), (4, 1)), max_tokens=1),))
+    settings = {
+        "connector": "hybrid",
+        "extra_config": "{verify_reads: all}",
+        "tp_size": "2",
+        "executor": "multi-process",
+        "async_scheduling": "false",
+        "kv_load_failure_policy": "recompute",
+    }
+    scenario = with_settings(Scenario(model="llama", workload=one, quiet_phase_s=1.0), settings)
+    texts = (
+        "queue-pair-error:event=QP_ACCESS_ERR,node=p0,phase=read_in_flight",
+        "early-completion:by_ms=20,during=read_in_flight,for_s=0.000977",
+    )
+    faults = tuple(msgspec.to_builtins(parse(text)) for text in texts)
+    result = run(msgspec.structs.replace(scenario, faults=faults)).result
+    assert "queue-pair-error" in [record.kind for record in result.log.records]
+    assert result.outcome.violations == []

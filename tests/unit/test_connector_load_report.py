@@ -179,38 +179,3 @@ def test_the_loader_goes_on_after_errors(load_steps: ModuleType) -> None:
     loader.close()
     expected = {"keep", "receive", "go_on", "close_retired", "close_unused"}
     assert expected <= set(world.calls)
-
-
-class Late:
-    """A read that was given up, and whose completion came afterwards."""
-
-    is_quiet = False
-
-    def Failed(self) -> bool:
-        return False
-
-    def Succeeded(self) -> bool:
-        return True
-
-
-@pytest.mark.requirement("S5")
-@pytest.mark.parametrize(
-    ("is_verified", "now", "state"),
-    [
-        (False, 0.5, LoadState.CONNECTING),
-        (True, 0.5, LoadState.REPAIRING),
-        (True, 1.0, LoadState.CONNECTING),
-    ],
-)
-def test_what_is_verified_is_not_read_again_on_the_librarys_word(
-    load_steps: ModuleType, is_verified: bool, now: float, state: LoadState
-) -> None:
-    """That its first reads are over, either; only the fence tells."""
-    steps = steps_of(load_steps, Unreachable(), LoadResults())
-    load = load_steps.Load(ORDER, lambda: False, 0.0, 9.0, LoadState.REPAIRING)
-    load.is_verified, load.fence_until = is_verified, 1.0
-    load.endpoint, load.statuses = Late(), [Late()]
-    load.peer = Unreachable()
-    load.peer.name = "p"
-    steps.go_on(load, now)
-    assert load.state is state
