@@ -328,8 +328,9 @@ class ConsumerRank:
         if self._groups.has_state:
             # vLLM's copies of states are queued already and must not overwrite what arrives.
             torch.cuda.current_stream().synchronize()
+        is_ready = _device_progress()
         for order in orders:
-            self._loader.start(order, lambda: True)
+            self._loader.start(order, is_ready)
         names = [order.request_id for order in orders]
         loaded, failed = self._loader.results.wait(names, self._settings.transfer_timeout_s + 1)
         bad = [order for order in orders if order.request_id not in loaded]

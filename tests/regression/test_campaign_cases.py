@@ -112,3 +112,23 @@ def test_a_verified_load_is_not_read_again() -> None:
     result = run(msgspec.structs.replace(scenario, faults=faults)).result
     assert "queue-pair-error" in [record.kind for record in result.log.records]
     assert result.outcome.violations == []
+
+
+@pytest.mark.requirement("R14", "R19")
+def test_a_synchronous_load_waits_for_the_passes_before_it() -> None:
+    """With asynchronous scheduling they may still run on the device, and the drafter of a request
+    that has ended writes to the blocks that its successor has been given."""
+    several = UniformWorkload(
+        requests=8, prompt_tokens=(1, 1300), output_tokens=(2, 16), interval_ms=20
+    )
+    settings = {
+        "connector": "hybrid",
+        "extra_config": "{load_mode: sync}",
+        "kv_load_failure_policy": "fail",
+        "enable_prefix_caching": "false",
+        "speculation": "{method: mtp, num_speculative_tokens: 2, acceptance_per_mille: 700}",
+    }
+    scenario = Scenario(seed=11200, model="deepseek-mla", workload=several, quiet_phase_s=2.0)
+    result = run(with_settings(scenario, settings)).result
+    assert result.outcome.violations == []
+    assert result.outcome.requests["length"] == 8
