@@ -50,8 +50,8 @@ class Profiled(Paths):
             return
         module, name = str(frame.f_globals.get("__name__", "")), frame.f_code.co_qualname
         is_own = module == "sim.guest.stopwatch" or name == "Thread.run"
-        back = frame.f_back
-        is_log = back is not None and back.f_globals.get("__name__") == "logging"
+        callers = [back := frame.f_back, back and back.f_back]  # Ray wraps what makes records
+        is_log = "logging" in [each.f_globals.get("__name__") for each in callers if each]
         if module.startswith("sim.") and not is_own and not is_log:
             self.strays[f"{module}:{name}"] += 1
 
