@@ -154,6 +154,19 @@ class CacheMemory:
         )
         return targets, sources, sizes
 
+    def layout(self) -> list[dict[str, Any]]:
+        """How each layer's blocks lie, for people: bytes, and the block's shape."""
+        return [
+            {
+                "layer": layer.name,
+                "payload": layer.payload_index,
+                "block_bytes": layer.blocks.size,
+                "stride_bytes": layer.blocks.stride,
+                "block_shape": [int(size) for size in layer.cache.shape[1:]],
+            }
+            for layer in self.layers
+        ]
+
     def geometry(self) -> dict[str, Any]:
         """What makes a block's bytes mean the same elsewhere, by layer (for the fingerprint)."""
         return {layer.name: _geometry(layer) for layer in self.layers}

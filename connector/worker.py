@@ -112,6 +112,14 @@ class Worker:
         memory = CacheMemory(caches, self._specs, self.groups.payload_index_by_layer())
         make_endpoint = partial(open_endpoint, self._host_ip, self._name, self._settings, memory)
         backend = self._backend_name()
+        about = {"role": self._settings.side, "half": "worker", "rank": self._rank}
+        log.info(
+            "caches-registered",
+            **about,
+            blocks=memory.num_blocks,
+            backend=backend,
+            layers=memory.layout(),
+        )
         fingerprint = fingerprint_of(self._vllm_config, self.groups, self._specs, memory, backend)
         if self._settings.is_producer:
             self._role = self._producer(memory, make_endpoint(), fingerprint, backend)

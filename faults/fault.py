@@ -151,6 +151,9 @@ class LastingFault(Fault, frozen=True):
 
     for_s: Seconds | None = None
 
+    longest_s: ClassVar[float | None] = None
+    """What campaigns draw for the longest; None if it may last until the quiet phase."""
+
 
 def parameters(kind: type[Fault]) -> tuple[str, ...]:
     """The fields that belong to a kind alone, in order."""

@@ -89,7 +89,7 @@ class CampaignRun(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Counts, and how many seeds fell into each group of failures."""
-        names = ("runs", "passed", "failed", "refused", "errors", "not_run")
+        names = ("runs", "passed", "failed", "refused", "failed_closed", "errors", "not_run")
         counts = ", ".join(f"{name}={self.summary[name]}" for name in names)
         groups = {group["group"]: group["seeds"] for group in self.summary["groups"]}
         return f"CampaignRun({counts}, groups={groups!r}, new_groups={self.new_groups!r})"

@@ -1,7 +1,7 @@
 """The same seeds on two sides, before and after a change: which failures came, and which went.
 
-Only seeds that say something about both sides are compared. A start that is refused is a failure
-like others here, because it may be what the change has brought.
+Only seeds that say something about both sides are compared. A start that is refused, or a step that
+was ended, is a failure like others here, because it may be what the change has brought.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from faults.campaign.result import Failure, SeedResult
 
-REFUSED = "start-refused"
+_NOT_SERVED: dict[str, str] = {"refused": "start-refused", "failed-closed": "failed-closed"}
 
 
 def compare(before: Sequence[SeedResult], after: Sequence[SeedResult]) -> dict[str, Any]:
@@ -68,6 +68,6 @@ def _hits(group: str, side: dict[int, SeedResult]) -> Iterator[tuple[int, Failur
 
 
 def _failures(result: SeedResult) -> list[Failure]:
-    if result.status == "refused":
-        return [Failure(REFUSED, REFUSED, result.detail)]
+    if name := _NOT_SERVED.get(result.status):
+        return [Failure(name, name, result.detail)]
     return result.failures

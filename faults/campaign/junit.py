@@ -49,8 +49,9 @@ def write_junit(
 def _judge(case: ElementTree.Element, result: SeedResult, known: Sequence[str]) -> None:
     if result.status == "error":
         ElementTree.SubElement(case, "error", message=result.detail)
-    elif result.status == "refused":
-        ElementTree.SubElement(case, "skipped", message=f"refused: {result.detail}")
+    elif result.status in ("refused", "failed-closed"):
+        message = f"{result.status}: {result.detail}"
+        ElementTree.SubElement(case, "skipped", message=message)
     elif result.failures:
         new = [failure for failure in result.failures if failure.group not in known]
         groups = ", ".join(failure.group for failure in new or result.failures)

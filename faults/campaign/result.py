@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -15,7 +15,7 @@ from faults.coverage import Coverage, Table, holes, merge
 from faults.kinds import KINDS
 from sim.oracles import Violation
 
-Status = Literal["passed", "failed", "refused", "error"]
+Status = Literal["passed", "failed", "refused", "failed-closed", "error"]
 _PLACE = re.compile(r"(?P<module>.+):\d+ in (?P<name>.+)")
 
 
@@ -28,8 +28,12 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class SeedResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. ``refused``: engines did not start, or refused one that was configured unlike them;
-    ``error``: the testbed failed, or its process died or hung, and ``detail`` says how."""
+    """One run, and how it ended.
+
+    ``refused``: engines did not start, or refused one that was configured unlike them;
+    ``failed-closed``: an engine ended its step rather than use what was not loaded; ``error``: the
+    testbed failed, or its process died or hung. ``detail`` says how.
+    """
 
     seed: int
     status: Status
@@ -93,6 +97,7 @@ def summarize(
         "passed": tally.statuses["passed"],
         "failed": tally.statuses["failed"],
         "refused": tally.statuses["refused"],
+        "failed_closed": tally.statuses["failed-closed"],
         "errors": tally.statuses["error"],
         "failing_seeds": sorted(tally.failing),
         "error_seeds": [
@@ -111,7 +116,7 @@ def summarize(
     }
 
 
-STATUSES: tuple[Status, ...] = ("passed", "failed", "refused", "error")
+STATUSES: tuple[Status, ...] = get_args(Status)
 
 
 class _Tally:

@@ -43,6 +43,8 @@ class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of seeds, those that verify reads, where the connector can."""
     apart_share: float = 0.05
     """Of seeds, those in which engines disagree, where the connector has an answer to it."""
+    sync_share: float = 0.15
+    """Of seeds, those in which a step waits for its loads, where the connector can do both."""
 
 
 def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
@@ -65,8 +67,9 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         quiet_phase_s=options.quiet_phase_s,
         max_virtual_s=300.0,
     )
-    scenario = _with_countable_drafts(with_settings(scenario, options.settings))
-    scenario = _verifying(scenario, options)
+    scenario = with_settings(scenario, options.settings)
+    scenario = _verifying(_synchronous(scenario, options.sync_share), options)
+    scenario = _with_usable_policy(scenario)
     faults = [
         *draw_faults(rng, _span_s(scenario)),
         *_faults_for_some(scenario),
@@ -97,6 +100,16 @@ def _verifying(scenario: Scenario, options: SwarmOptions) -> Scenario:
     if not can or rng.random() >= options.verified_share:
         return scenario
     return msgspec.structs.replace(scenario, extra_config={**settings, "verify_reads": "all"})
+
+
+def _synchronous(scenario: Scenario, share: float) -> Scenario:
+    """The scenario with synchronous loads, in some seeds in which nobody has decided about it."""
+    rng = Seed(scenario.seed).stream("swarm/load_mode")
+    settings = scenario.extra_config
+    can = get_connector(scenario.connector).step_failure and "load_mode" not in settings
+    if not can or rng.random() >= share:
+        return scenario
+    return msgspec.structs.replace(scenario, extra_config={**settings, "load_mode": "sync"})
 
 
 def _faults_for_some(scenario: Scenario) -> list[Fault]:
@@ -137,7 +150,7 @@ def _draw(kind: type[Fault], rng: random.Random, span_s: float) -> Fault:
         if drawn is not None:
             document[field.encode_name] = drawn
     if issubclass(kind, LastingFault):
-        document["for_s"] = rng.choice((*_DURATIONS_S, None))
+        document["for_s"] = rng.choice((*_DURATIONS_S, kind.longest_s))
     return msgspec.convert(document, kind)
 
 
@@ -198,11 +211,15 @@ def _speculation(rng: random.Random, model: str) -> Speculation | None:
     return msgspec.convert(drawn, Speculation)
 
 
-def _with_countable_drafts(scenario: Scenario) -> Scenario:
-    """What vLLM counts after it took back a pass with drafts, and the next is under way, is not
-    simulated (sim/DIVERGENCE.md), so failed loads fail their requests there."""
+def _with_usable_policy(scenario: Scenario) -> Scenario:
+    """Failed loads fail their requests where they cannot be computed again.
+
+    What vLLM counts after it took back a pass with drafts, and the next is under way, is not
+    simulated (sim/DIVERGENCE.md); of synchronous loads it would make a token of the failed one.
+    """
     engine = scenario.engine
-    if not (engine.speculation and engine.async_scheduling):
+    is_synchronous = scenario.extra_config.get("load_mode") == "sync"
+    if not engine.async_scheduling or not (engine.speculation or is_synchronous):
         return scenario
     engine = msgspec.structs.replace(engine, kv_load_failure_policy="fail")
     return msgspec.structs.replace(scenario, engine=engine)

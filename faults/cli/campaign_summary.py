@@ -53,6 +53,7 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
         + (f"that took {lasted} one after another" if is_merged else f"in {lasted}")
         + f": {document['passed']} passed, "
         f"{document['failed']} failed, {document['refused']} refused, "
+        f"{document['failed_closed']} failed closed, "
         f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
     )
     lost = document["lost_seeds"]

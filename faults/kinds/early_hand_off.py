@@ -26,7 +26,8 @@ class EarlyHandOff(Fault, frozen=True, tag="early-hand-off"):
             )
         if any(engine.connector is None for engine in scene.bed.engines):
             raise CannotStrike("there is no producer")
-        if not {"queued_at_p", "prefill"}.issuperset(scene.lifecycle.phases_of(request)):
+        phases = scene.lifecycle.phases_of(request)
+        if router.is_at_a_consumer(request) or not {"queued_at_p", "prefill"}.issuperset(phases):
             raise CannotStrike(f"{request} has been prefilled, or a consumer knows of it")
         scene.hit([request])
         router.hand_off_early(request)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -11,9 +11,15 @@ from faults.scene import Scene
 
 
 class Pause(LastingFault, frozen=True, tag="pause"):
-    """All processes of an engine stand still, as under a debugger; its hardware goes on."""
+    """All processes of an engine stand still, as under a debugger; its hardware goes on.
+
+    One that stands still for five minutes may end by itself as it goes on: so long does vLLM wait
+    for the answer of a rank (`VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS`).
+    """
 
     for_s: float | None = 5.0
+
+    longest_s: ClassVar[float | None] = 130.0
 
     def strike(self, scene: Scene) -> Heal:
         engine = scene.engine()

@@ -28,7 +28,8 @@ class SeveralSamples(Fault, frozen=True, tag="several-samples"):
 
     def strike(self, scene: Scene) -> None:
         request = scene.client_request()
-        if not set(_BEFORE_HAND_OFF).issuperset(scene.lifecycle.phases_of(request)):
+        router, phases = scene.bed.router, scene.lifecycle.phases_of(request)
+        if router.is_at_a_consumer(request) or not set(_BEFORE_HAND_OFF).issuperset(phases):
             raise CannotStrike(f"{request} has been handed off, for one sample")
         scene.hit([request])
-        scene.bed.router.ask_for(request, self.samples, self.apart_ms / 1000)
+        router.ask_for(request, self.samples, self.apart_ms / 1000)

@@ -93,6 +93,7 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
             quiet_phase_s,
             verified_share=0.0,
             apart_share=self.apart_share,
+            sync_share=0.0,
         )
         return options if overlay is None else with_overlay(options, overlay)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 _MOST_LINES = 40
 _TELLING = re.compile(
     r"KV cache layout|KV cache size|GPU blocks|Maximum concurrency|block size|page size"
-    r'|"event": "(?:started|lesser-tested-layout|setting-replaced|sync-loads-fail-the-step)"'
+    r'|"event": "(?:started|caches-registered|lesser-tested-layout|setting-replaced'
+    r'|sync-loads-fail-the-step)"'
 )
 """vLLM's lines about blocks of attention, of states and of kernels, and the connector's events."""
 

@@ -33,6 +33,10 @@ class ConnectorKind:
     """Whether it refuses what it cannot know to be right: a peer that is configured unlike it, an
     offer of another request's blocks, or one that lacks what it has added to MoRIIO's."""
 
+    step_failure: str = ""
+    """Where loads may be synchronous (``load_mode``), its words as it ends a step for which one
+    failed: of a model with several cache groups, vLLM cannot fail one request for that."""
+
     expects_what_it_logs: bool = True
     """Whether an exception in its log may be one that it has an answer to, such as a failed read.
     If so, only errors of a program, such as a TypeError, tell of a defect."""
@@ -80,6 +84,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             roots=("connector",),
             verifies=True,
             fails_closed=True,
+            step_failure="the synchronous load of",
             expects_what_it_logs=False,
         ),
     )

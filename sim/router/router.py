@@ -3,9 +3,8 @@
 In a P/D topology each request first goes to a producer with ``max_tokens=1``; the KV transfer
 parameters that come back go to a consumer together with the whole prompt. With ``in_pairs`` both
 legs are sent at once. Without producers the consumers are colocated engines and get one leg.
-Everything runs on the hub or in the caller's turn and never blocks. The router does not model
-HTTP, and it knows no engine's internals: what it sees is outputs, allocations (through a probe)
-and deaths.
+Everything runs on the hub or in the caller's turn and never blocks. The router models no HTTP and
+knows no engine's internals: it sees outputs, allocations (through a probe) and deaths.
 """
 
 from __future__ import annotations
@@ -118,9 +117,8 @@ class Router:
             self.kernel.call_later(seconds_to_ns(retry.after_s), self._retry, request, retry)
 
     def ask_for(self, request_id: str, samples: int, gap_s: float = 0.0) -> None:
-        """The client wants ``samples`` of its request, which has not been handed off yet: as many
-        decode legs get the same parameters, as vLLM's front end makes children of a request, each
-        ``gap_s`` after the one before."""
+        """The client wants ``samples`` of a request that is at no consumer yet: as many decode legs
+        get the same parameters, like children in vLLM's front end, ``gap_s`` after one another."""
         request = self._ongoing[request_id]
         request.samples = request.missing = samples
         request.sample_gap_ns = seconds_to_ns(gap_s)
@@ -136,6 +134,10 @@ class Router:
         request.is_told_early = True
         pair = Pairing(request.transfer_id(request.attempts["p"] - 1), producer, consumer)
         self._hand_off(request, HandOff(request.id, pair.decode_params(), producer))
+
+    def is_at_a_consumer(self, request_id: str) -> bool:
+        """Whether a consumer has got the request, whatever has become of it there."""
+        return bool(self._ongoing[request_id].attempts.get(self._serving))
 
     def phase_of(self, request_id: str) -> Phase | None:
         """Where a request is; None before its arrival and after its end."""
@@ -294,8 +296,8 @@ class Router:
 
     def engine_died(self, name: str) -> None:
         """An engine is gone: all its legs end."""
-        for leg in [leg for leg in self._legs.values() if leg.engine.name == name]:
-            if leg.id in self._legs:  # it may have ended together with another sample
+        for leg in list(self._legs.values()):  # one may have ended together with another sample
+            if leg.engine.name == name and leg.id in self._legs:
                 self._leg_ended(leg, "engine-died", None)
 
     def _leg_ended(self, leg: Leg, outcome: str, params: KVTransferParams | None) -> None:

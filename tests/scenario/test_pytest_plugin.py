@@ -55,6 +55,8 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.
     or not. The caller's hash seed is not the one that runs need."""
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     monkeypatch.setenv("PYTHONHASHSEED", "random")
+    for of_ci in ("CI", "BUILD_NUMBER"):  # with them pytest says everything twice
+        monkeypatch.delenv(of_ci, raising=False)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     pytester.makefile(".scenario.yaml", good=PASSES, bad=LOSES_A_HAND_OFF, wrong="modle: llama\n")
     pytester.makepyfile(test_mine=OF_SOMEBODY)

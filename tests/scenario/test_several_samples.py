@@ -65,3 +65,13 @@ def test_after_the_hand_off_it_is_too_late() -> None:
     late = "several-samples:request=req-1,phase=decode"
     result = run(with_faults(SMALL, [late]))
     assert result.faults[0].missed == ["req-1 has been handed off, for one sample"]
+
+
+@pytest.mark.parametrize("kind", ["several-samples", "early-hand-off"])
+def test_it_is_too_late_for_an_answer_that_is_on_its_way(kind: str) -> None:
+    """Both engines have given up the blocks, and the router has yet to hear of the end."""
+    scenario = with_settings(SMALL, {"connector": "reference"})
+    late = f"{kind}:request=req-1,event=blocks-freed,nth=2"
+    result = run(with_faults(scenario, [late]))
+    assert result.faults[0].missed
+    assert result.result.outcome.requests["unfinished"] == 0

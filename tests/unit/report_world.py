@@ -90,7 +90,7 @@ def campaign(directory: Path, count: int, connector: str = "moriio", seed: int =
 
 
 def _result(rng: random.Random, seed: int) -> SeedResult:
-    status = rng.choice(("passed", "passed", "failed", "refused"))
+    status = rng.choice(("passed", "passed", "failed", "refused", "failed-closed"))
     failing = status == "failed"
     failures = [
         Failure(group, group.partition("/")[0], f"{group} in seed {seed} " + "and more " * 20)

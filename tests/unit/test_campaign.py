@@ -129,6 +129,24 @@ def test_engines_disagree_about_everything_where_there_is_an_answer_to_it() -> N
         assert not any("verify_reads" in s.extra_config for s in seeds)
 
 
+def test_some_seeds_wait_in_the_step_for_their_loads() -> None:
+    """Where there is a choice and nobody has made it, and only as vLLM can serve that; what is
+    drawn besides stays. MoRIIO always does, and mutants are measured without."""
+    seeds = [scenario_of(seed, HYBRID) for seed in range(300)]
+    synchronous = [s for s in seeds if s.extra_config.get("load_mode") == "sync"]
+    assert 25 < len(synchronous) < 65
+    policies = {(s.engine.async_scheduling, s.engine.kv_load_failure_policy) for s in synchronous}
+    assert policies == {(True, "fail"), (False, "fail"), (False, "recompute")}
+    plain = msgspec.structs.replace(HYBRID, sync_share=0.0)
+    for scenario in synchronous:
+        bare = scenario_of(scenario.seed, plain)
+        assert (scenario.workload, scenario.faults) == (bare.workload, bare.faults)
+    decided = msgspec.structs.replace(HYBRID, settings={"extra_config.load_mode": "async"})
+    for options in (OPTIONS, MUTANTS["no-fence"].options(None), decided):
+        modes = {scenario_of(seed, options).extra_config.get("load_mode") for seed in range(100)}
+        assert "sync" not in modes
+
+
 _OF_ALL = ("kind", "when", "target")
 
 
@@ -225,12 +243,15 @@ def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> No
         SeedResult(seed=1, status="passed", coverage={"abort": {"decode": 2}}),
         SeedResult(seed=2, status="refused", detail="no"),
         SeedResult(seed=3, status="error", detail="died"),
+        SeedResult(seed=5, status="failed-closed", detail="ended"),
     ]
     document = summarize(
         results, ["leak/producer"], seeds=range(12), wall_s=10.0, interrupted=False
     )
-    counts = [document[key] for key in ("runs", "passed", "failed", "refused", "errors")]
-    assert counts == [5, 1, 2, 1, 1]
+    counts = [
+        document[key] for key in ("runs", "passed", "failed", "refused", "failed_closed", "errors")
+    ]
+    assert counts == [6, 1, 2, 1, 1, 1]
     assert document["failing_seeds"] == [4, 9]
     assert document["by_oracle"] == {"leak": 2, "liveness": 1}
     assert document["error_seeds"] == [{"seed": 3, "detail": "died"}]
@@ -240,7 +261,7 @@ def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> No
     assert document["new_groups"] == [liveness["group"]]
     assert document["fault_coverage"]["abort"]["decode"] == 2
     assert ["abort", "prefill"] in document["holes"]
-    assert (document["runs_per_s"], document["not_run"]) == (0.5, 7)
+    assert (document["runs_per_s"], document["not_run"]) == (0.6, 6)
 
 
 # --------------------------------------------------------------------- workers

@@ -50,6 +50,7 @@ def test_what_a_start_tells_of_caches_is_kept(tmp_path: Path) -> None:
         "INFO GPU KV cache size: 12,288 tokens",
         "INFO Setting attention block size to 1152 tokens",
         'INFO {"at_s": 1.0, "event": "started", "groups": ["recurrent state group"]}',
+        'INFO {"at_s": 1.1, "event": "caches-registered", "layers": [{"block_bytes": 32768}]}',
     ]
     other = ['INFO {"event": "load-failed"}', "INFO 127.0.0.1 - POST /v1/completions 200"]
     log = tmp_path / "decode.log"

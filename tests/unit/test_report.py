@@ -101,7 +101,8 @@ def test_two_campaigns_are_compared_seed_by_seed(tmp_path: Path) -> None:
     (crossed,) = [t for t in page.tables if t[0][0][1] == "A \\ B"]
     in_a = [result.status for result in read(a)[1] if result.seed < 10]
     assert [row[1][1] for row in crossed[1:]] == [
-        str(in_a.count(status)) for status in ("passed", "failed", "refused", "error")
+        str(in_a.count(status))
+        for status in ("passed", "failed", "refused", "failed-closed", "error")
     ]
     assert "New in B 0 groups" in page.text
     given = [[text for _, text in row] for t in page.tables for row in t if len(row) == 3]
