@@ -124,8 +124,7 @@ class Router:
         request.sample_gap_ns = seconds_to_ns(gap_s)
 
     def hand_off_early(self, request_id: str) -> None:
-        """Tell a consumer of a request that its producer has not finished, with what a router knows
-        of the producer; what the producer returns later is not passed on."""
+        """Tell a consumer of an unfinished prefill; what its producer returns is not passed on."""
         request = self._ongoing[request_id]
         producer, consumer = request.producer, self._consumer_for(request)
         assert producer is not None, f"{request_id} has no prefill leg"
