@@ -21,11 +21,11 @@ from faults.schedule import encode
 from sim.engine.connectors import get_connector
 from sim.engine.options import EngineOptions
 from sim.kernel import Seed
-from sim.model.presets import get_preset
+from sim.model.presets import PRESETS, get_preset
 from sim.model.speculation import Speculation
 from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
 
-DEFAULT_MODELS = ("llama", "deepseek-mla", "gemma-swa")
+DEFAULT_MODELS = tuple(sorted(PRESETS))
 _DURATIONS_S = (0.2, 1.0, 5.0)
 _MOST_KINDS, _MOST_FAULTS = 4, 5
 _UNNOTICED_SHARE = 0.5  # of the seeds that verify reads

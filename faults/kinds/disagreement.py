@@ -12,8 +12,10 @@ from faults.fault import Count, Fault, parameters
 from faults.scene import Scene
 from sim.errors import UsageError
 from sim.model.presets import CacheDtype, Dtype, Geometry, get_preset
+from sim.scenario.capacity import most_blocks
 
 if TYPE_CHECKING:
+    from sim.engine.engine import Engine
     from sim.scenario import Scenario
 
 _LIGHT_MODELS = ("llama", "deepseek-mla", "gemma-swa")
@@ -69,7 +71,17 @@ class Disagreement(Fault, frozen=True, tag="disagreement"):
             )
         if self.extra_config and engine.connector is not None:
             engine.connector = engine.connector.with_settings(self.extra_config)
+        engine.num_blocks = min(engine.num_blocks, _most_blocks(engine))
         scene.hit([], node=engine.name)
+
+
+def _most_blocks(engine: Engine) -> int:
+    """Larger blocks may not find room; rings and padding, which are not counted, get half of it."""
+    options, preset, geometry = engine.options, engine.preset, engine.geometry
+    method = options.speculation.method if options.speculation else None
+    size = preset.tokens_per_block(options.tp_size, geometry, options.num_speculative_tokens)
+    of_token = preset.bytes_per_token(options.tp_size, geometry, method)
+    return most_blocks(size, of_token, preset.num_groups) // 2
 
 
 def _unlike(scenario: Scenario) -> Iterator[dict[str, Any]]:

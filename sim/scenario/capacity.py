@@ -67,13 +67,18 @@ def check_memory(
             f"engine.num_blocks: is {num_blocks}, expected at least {_NULL_BLOCK + 1}: vLLM keeps "
             "the first block to itself"
         )
-    block_bytes = bytes_per_token * block_size / num_groups
-    limit = int(DEVICE_BYTES / block_bytes)
+    limit = most_blocks(block_size, bytes_per_token, num_groups)
     if num_blocks > limit:
+        block_bytes = int(bytes_per_token * block_size / num_groups)
         raise UsageError(
             f"engine.num_blocks: is {num_blocks}, expected at most {limit}: a rank has "
-            f"{DEVICE_BYTES >> 30} GiB of KV cache, and a block takes {int(block_bytes)} bytes"
+            f"{DEVICE_BYTES >> 30} GiB of KV cache, and a block takes {block_bytes} bytes"
         )
+
+
+def most_blocks(block_size: int, bytes_per_token: Fraction, num_groups: int) -> int:
+    """How many blocks a rank's device has room for."""
+    return int(DEVICE_BYTES * num_groups / (bytes_per_token * block_size))
 
 
 def _blocks(request: RequestSpec, block_size: int) -> int:

@@ -55,6 +55,13 @@ def test_engines_that_disagree_refuse_each_other(
     assert not any(failures for _, failures in statuses.values())
 
 
+@pytest.mark.requirement("R15")
+def test_an_engine_of_larger_blocks_has_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets fewer, starts, and is refused by its peer."""
+    fault = "disagreement:node=d0,geometry=real"
+    assert judged(fault, monkeypatch, model="glm-flash").status == "refused"
+
+
 def test_a_connector_that_serves_what_it_should_refuse_has_failed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
