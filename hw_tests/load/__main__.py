@@ -20,6 +20,7 @@ from hw_tests.load.page import lines, page
 from hw_tests.load.run import Phase, Plan, Run, Servers, document
 from hw_tests.load.send import Limits, requests_of
 from hw_tests.load.servers import Server, ServerFailed
+from hw_tests.registered import compare
 from sim.errors import UsageError
 
 _FIRST = {"requests": 20, "max_prompt_tokens": 2000, "max_output_tokens": 32, "deadline": 900.0}
@@ -53,6 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for server in servers.all():
             server.kill()
     found["boot"] = {server.name: boot_lines(server.log) for server in servers.all()}
+    evidence = compare({server.name: server.told() for server in servers.engines()})
+    found["registered"] = evidence.document()
+    found["passed"] = found["passed"] and evidence.passed
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     options.out.with_suffix(".html").write_text(page(found))
     print("\n".join(lines(found)))

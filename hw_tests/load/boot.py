@@ -1,4 +1,7 @@
-"""What a server's log tells of its start: how caches are laid out, and what was registered."""
+"""What a server's log tells of its start: how vLLM lays caches out, and what the connector says.
+
+What the connector registered is told by `hw_tests.registered`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from pathlib import Path
 _MOST_LINES = 40
 _TELLING = re.compile(
     r"KV cache layout|KV cache size|GPU blocks|Maximum concurrency|block size|page size"
-    r'|"event": "(?:started|caches-registered|lesser-tested-layout|setting-replaced'
+    r'|"event": "(?:started|lesser-tested-layout|setting-replaced'
     r'|sync-loads-fail-the-step)"'
 )
 """vLLM's lines about blocks of attention, of states and of kernels, and the connector's events."""

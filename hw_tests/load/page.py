@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
+from hw_tests.registered import HEAD
+
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
 table { border-collapse: collapse; margin: 1em 0 }
@@ -21,6 +23,8 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield phase["name"]
         for check in phase["checks"]:
             yield f"  {'ok  ' if check['passed'] else 'FAIL'} {check['name']}: {check['seen']}"
+    registered = found["registered"]
+    yield f"{'ok  ' if registered['passed'] else 'FAIL'} registered caches: {registered['said']}"
     yield verdict(found)
 
 
@@ -44,12 +48,26 @@ def page(found: Mapping[str, Any]) -> str:
     parts.append("<h2>Counted</h2><table>")
     for arm, counters in found["counters"].items():
         parts.append(f"<tr><td>{escape(arm)}</td><td>{escape(str(counters))}</td></tr>")
-    parts.append("</table><h2>Told at the start</h2><table>")
+    parts.append("</table>" + caches_section(found["registered"]))
+    parts.append("<h2>Told at the start</h2><table>")
     for name, said in found["boot"].items():
         told = escape("\n".join(said)) or "nothing about caches or registration"
         parts.append(f"<tr><td>{escape(name)}</td><td><pre>{told}</pre></td></tr>")
     head = f'<!doctype html><meta charset="utf-8"><title>load</title><style>{_STYLE}</style>'
     return head + "\n".join([*parts, "</table>\n"])
+
+
+def caches_section(registered: Mapping[str, Any]) -> str:
+    """What each engine has registered, and whether both have the same."""
+    said = f"<pre>{escape(registered['said'])}</pre>"
+    if not registered["passed"]:
+        said = f'<span class="red">FAIL</span>{said}'
+    head = "".join(f"<th>{escape(name)}</th>" for name in HEAD)
+    rows = "".join(
+        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in registered["rows"]
+    )
+    return f"<h2>Registered caches</h2>{said}<table><tr>{head}</tr>{rows}</table>"
 
 
 def _failures(phase: Mapping[str, Any]) -> str:

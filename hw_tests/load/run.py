@@ -75,6 +75,10 @@ class Servers:
     def all(self) -> list[Server]:
         return [self.prefill, self.decode, self.control, self.router]
 
+    def engines(self) -> list[Server]:
+        """Those that hand over to each other, and whose logs are here."""
+        return [server for server in (self.prefill, self.decode) if server.is_ours]
+
 
 class Run:
     """The phases of one run, over one session."""

@@ -27,19 +27,22 @@ class Server:
 
     Args:
         name: for messages and the log.
-        command: as in a shell, without its syntax.
+        command: as in a shell, without its syntax; None for a server that somebody else starts.
         url: where it serves, without ``/v1``.
         logs: folder for its log, which its later lives go on with.
     """
 
-    def __init__(self, name: str, command: str, url: str, logs: Path) -> None:
+    def __init__(self, name: str, command: str | None, url: str, logs: Path) -> None:
         self.name, self.url = name, url
         self.log = logs / f"{name}.log"
-        self._command = shlex.split(command)
+        self.is_ours = command is not None
+        self._command = shlex.split(command or "")
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Raises ServerFailed if there is no such command."""
+        if not self.is_ours:
+            return
         with self.log.open("ab") as log:
             try:
                 self._process = subprocess.Popen(
@@ -80,6 +83,9 @@ class Server:
 
     @property
     def is_alive(self) -> bool:
+        """Its process; of somebody else's server nothing is known, and it counts as alive."""
+        if not self.is_ours:
+            return True
         return self._process is not None and self._process.poll() is None
 
     def kill(self) -> None:
@@ -101,8 +107,12 @@ class Server:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
 
+    def told(self) -> str:
+        """Its log, if it has one here."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
     def _last_words(self) -> str:
-        return self.log.read_text(errors="replace")[-3000:]
+        return self.told()[-3000:]
 
 
 def _die_with_parent() -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
-from hw_tests.recall.tables import counters_table, page, plain, recall_table
+from hw_tests.recall.tables import NO_LOGS, counters_table, page, plain, recall_table
+from hw_tests.registered import Evidence, compare
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,19 +30,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_s=options.timeout,
     )
     try:
-        report = asyncio.run(_run(plan, options.out))
+        report = asyncio.run(_run(plan, options.out, _evidence(options)))
     except (ValueError, OSError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
         parser.exit(130, f"interrupted; {options.out} has the texts that were done, if any\n")
     print(plain(recall_table(report)), plain(counters_table(report)), sep="\n\n")
-    print(f"\n{report.verdict()}\n{options.out} and {_page_path(options.out)} have every answer")
+    registered = report.registered.said if report.registered else NO_LOGS
+    print(f"\nregistered caches: {registered}")
+    print(f"{report.verdict()}\n{options.out} and {_page_path(options.out)} have every answer")
     return 0 if report.passed else 1
 
 
-async def _run(plan: Plan, out: Path) -> Report:
+def _evidence(options: argparse.Namespace) -> Evidence | None:
+    """Raises ValueError if one side's log is missing, and OSError if there is none."""
+    logs = {"prefill": options.prefill_log, "decode": options.decode_log}
+    if not any(logs.values()):
+        return None
+    if not all(logs.values()):
+        raise ValueError("--prefill-log and --decode-log are compared; name both or none")
+    return compare({name: log.read_text(errors="replace") for name, log in logs.items()})
+
+
+async def _run(plan: Plan, out: Path, registered: Evidence | None) -> Report:
     """What there is of a report is written after each text, for whoever interrupts a long run."""
     async for report in run(plan):
+        report.registered = registered
         out.write_text(json.dumps(report.document(), indent=1) + "\n")
         _page_path(out).write_text(page(report))
         print(_progress(report), flush=True)
@@ -86,6 +100,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="S",
         help="for one answer (%(default)s)",
     )
+    for name in ("prefill", "decode"):
+        add(f"--{name}-log", type=Path, metavar="FILE", help=f"what the {name} engine has written")
     add("--out", type=_json_path, required=True, metavar="JSON", help="the page goes beside it")
     return parser
 

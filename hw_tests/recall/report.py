@@ -10,6 +10,7 @@ from typing import Any, get_args
 from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.attribution import Lost, attribute
 from hw_tests.recall.counters import Counters
+from hw_tests.registered import Evidence
 
 ARMS = ("router", "control")
 
@@ -44,12 +45,14 @@ class Report:
         servers: by arm.
         answers: in the order of asking.
         counters: what each arm's decode engines counted during the run, or why that is not known.
+        registered: what the engines behind the router have registered; None without their logs.
     """
 
     settings: Mapping[str, Any]
     servers: Mapping[str, Server]
     answers: list[Answer]
     counters: dict[str, Counters | str]
+    registered: Evidence | None = None
 
     def pairs(self) -> list[tuple[Answer, Answer]]:
         """The router's and the control's answer to each question."""
@@ -82,6 +85,8 @@ class Report:
         failures = f", {len(self.failed())} questions failed" if self.failed() else ""
         if self.failed() or self.lost():
             return f"FAIL: {len(self.lost())} {of} are wrong behind the router{failures}"
+        if self.registered and not self.registered.passed:
+            return f"FAIL: {self.registered.said.splitlines()[0]}"
         if not found:
             return (
                 "no question failed, and the control found no code, so nothing could be lost; "
@@ -91,7 +96,8 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        return not self.lost() and not self.failed()
+        known = self.registered is None or self.registered.passed
+        return not self.lost() and not self.failed() and known
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -104,6 +110,7 @@ class Report:
                 arm: {**asdict(server), "counters": _counters(self.counters.get(arm))}
                 for arm, server in self.servers.items()
             },
+            "registered": self.registered and self.registered.document(),
             "rows": [asdict(row) for row in self.rows()],
             "lost": [list(router.question) for router, _ in self.lost()],
             "attribution": [

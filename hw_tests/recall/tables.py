@@ -8,9 +8,12 @@ from html import escape
 from hw_tests.recall.ask import Answer
 from hw_tests.recall.counters import Counters
 from hw_tests.recall.report import ARMS, Report
+from hw_tests.registered import HEAD
 
 Table = list[list[str]]
 """The first row is the head."""
+
+NO_LOGS = "Not known, as --prefill-log and --decode-log do not name the engines' logs."
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
@@ -66,6 +69,7 @@ def page(report: Report) -> str:
         f'<p class="verdict{"" if report.passed else " bad"}">{verdict}</p>',
         _html(recall_table(report)),
         _html(counters_table(report)),
+        _registered(report),
         _section("Codes lost behind the router", _lost_table(report)),
         _section("Questions that failed", _failed_table(report.failed())),
         f"<details><summary>Every answer</summary>{_html(_pairs_table(report))}</details>",
@@ -75,6 +79,13 @@ def page(report: Report) -> str:
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Recall</title>'
         f"<style>{_STYLE}</style><h1>Recall after a hand-over</h1>{''.join(parts)}</html>\n"
     )
+
+
+def _registered(report: Report) -> str:
+    if report.registered is None:
+        return f"<h2>Registered caches</h2><p>{escape(NO_LOGS)}</p>"
+    said = f"<h2>Registered caches</h2><pre>{escape(report.registered.said)}</pre>"
+    return said + _html([HEAD, *report.registered.rows()])
 
 
 _PLACE = ["words", "seed", "needle", "depth", "local hit"]

@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import itertools
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -113,6 +114,9 @@ if __name__ == "__main__":
     parser.add_argument("--step", type=float, default=0.02)
     parser.add_argument("--defect", default="")
     parser.add_argument("--verify_reads", action="store_true")
+    parser.add_argument("--says", type=Path, help="a file with what it logs at its start")
     given = parser.parse_args()
+    if given.says:
+        print(given.says.read_text(), flush=True)
     engine = Engine(f"http://127.0.0.1:{given.port}", given.step, given.defect)
     web.run_app(engine.app(), host="127.0.0.1", port=given.port, print=None)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from faults.running import run
 from hw_tests.process.launcher import free_port
+from sim.engine.options import EngineOptions
+from sim.scenario import Scenario, UniformWorkload
+from tests.connector_events import logged
 
 _SERVE = Path(__file__).with_name("fake_serve.py")
 _GAP_MS = 25
@@ -27,8 +33,24 @@ def write_trace(path: Path, requests: int = 24) -> Path:
     return path
 
 
+@functools.cache
+def engine_log(role: str, model: str = "kimi-linear") -> str:
+    """What the connector has logged when two simulated ranks of that role started, as vLLM writes
+    lines."""
+    workload = UniformWorkload(requests=1, prompt_tokens=(64, 64), output_tokens=(2, 2))
+    engine = EngineOptions(tp_size=2, executor="multi-process")
+    with logged(logging.INFO) as events:
+        run(Scenario(model=model, connector="hybrid", workload=workload, engine=engine))
+    return "\n".join(
+        f"(Worker_TP{event.get('rank', 0)} pid=7) INFO 11-30 08:00:00 [logs.py:52] "
+        + json.dumps(event, sort_keys=True)
+        for event in events
+        if event["role"] == role
+    )
+
+
 def command(out: Path, *more: str, defect: str = "") -> list[str]:
-    """Of a run whose servers are fakes on free ports."""
+    """Of a run whose servers are fakes on free ports, and say what simulated engines have said."""
     words = [
         sys.executable,
         "-m",
@@ -36,7 +58,15 @@ def command(out: Path, *more: str, defect: str = "") -> list[str]:
         "--trace",
         str(write_trace(out / "trace.jsonl")),
     ]
-    for name, flags in (("prefill", []), ("decode", ["--defect", defect]), ("control", [])):
+    says = {}
+    for name, role in (("prefill", "producer"), ("decode", "consumer")):
+        (out / f"{role}.txt").write_text(engine_log(role))
+        says[name] = ["--says", str(out / f"{role}.txt")]
+    for name, flags in (
+        ("prefill", says["prefill"]),
+        ("decode", [*says["decode"], "--defect", defect]),
+        ("control", []),
+    ):
         port = free_port()
         serve = [sys.executable, str(_SERVE), "--port", str(port), "--verify_reads", *flags]
         words += [f"--{name}", shlex.join(serve), f"--{name}-url", f"http://127.0.0.1:{port}"]

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from load_runs import command, run_load, write_trace
+from load_runs import command, engine_log, run_load, write_trace
 
 from hw_tests.load.__main__ import main
 from hw_tests.load.boot import boot_lines
@@ -20,6 +20,7 @@ from hw_tests.load.checks import (
 )
 from hw_tests.load.send import Limits, Reply, requests_of
 from hw_tests.recall.counters import Counters
+from hw_tests.registered import HEAD, compare
 
 GOOD = Reply("req-0", 200, " 5", None, 0.0, 1.0)
 LOST = Reply("req-1", 502, "", "http://prefill: gone", 0.0, 1.0)
@@ -41,6 +42,10 @@ def test_a_producer_killed_under_load(tmp_path: Path) -> None:
     assert "producer killed under load" in page
     assert list(found["boot"]) == ["prefill", "decode", "control", "router"]
     assert "Told at the start" in page
+    assert found["registered"]["said"] == "prefill and decode have registered the same"
+    assert [row[:2] for row in found["registered"]["rows"][:1]] == [["prefill", "producer"]]
+    for cell in found["registered"]["rows"][0]:
+        assert f"<td>{cell}</td>" in page
 
 
 def test_what_a_start_tells_of_caches_is_kept(tmp_path: Path) -> None:
@@ -50,13 +55,85 @@ def test_what_a_start_tells_of_caches_is_kept(tmp_path: Path) -> None:
         "INFO GPU KV cache size: 12,288 tokens",
         "INFO Setting attention block size to 1152 tokens",
         'INFO {"at_s": 1.0, "event": "started", "groups": ["recurrent state group"]}',
-        'INFO {"at_s": 1.1, "event": "caches-registered", "layers": [{"block_bytes": 32768}]}',
     ]
     other = ['INFO {"event": "load-failed"}', "INFO 127.0.0.1 - POST /v1/completions 200"]
     log = tmp_path / "decode.log"
     log.write_text("\n".join([*told, *other, told[0]]))
     assert boot_lines(log) == told
     assert boot_lines(tmp_path / "none.log") == []
+
+
+LOGS = {"prefill": "producer", "decode": "consumer"}
+
+
+def logs() -> dict[str, str]:
+    """Of both engines, as they are without a fault."""
+    return {name: engine_log(role) for name, role in LOGS.items()}
+
+
+def test_registered_caches_are_grouped_by_rank_and_by_what_is_alike() -> None:
+    """Two ranks that lie alike are one entry; each layer is in one group, with its bytes."""
+    evidence = compare(logs())
+    assert evidence.passed
+    for name, role in LOGS.items():
+        (caches,) = evidence.sides[name]
+        assert (caches.role, caches.ranks) == (role, (0, 1))
+        events = [json.loads(line[line.index("{") :]) for line in logs()[name].splitlines()]
+        (event, *_) = [one for one in events if one["event"] == "caches-registered"]
+        assert caches.blocks == event["blocks"]
+        by_name = {layer: of for of in caches.layers for layer in of.names}
+        assert len(caches.layers) < len(by_name) == len(event["layers"])
+        for layer in event["layers"]:
+            of = by_name[layer["layer"]]
+            assert of.block_bytes == layer["block_bytes"]
+            assert (of.stride_bytes, of.payload) == (layer["stride_bytes"], layer["payload"])
+            assert list(of.block_shape) == layer["block_shape"]
+    ours = [row for row in evidence.rows() if row[0] == "prefill"]
+    assert [dict(zip(HEAD, row, strict=True))["ranks"] for row in ours] == ["0, 1"] * len(ours)
+    first = caches.layers[0]
+    assert str(first).startswith(
+        f"{len(first.names)} layers: block {first.block_bytes:,} B, stride"
+    )
+
+
+def test_registered_caches_that_differ_are_told_with_both_sides() -> None:
+    """Of a layer, or of one rank among equal ones; the numbers of blocks may differ."""
+    good = logs()
+    line = next(of for of in good["decode"].splitlines() if "caches-registered" in of)
+    event = json.loads(line[line.index("{") :])
+    prefix = line[: line.index("{")]
+    more = prefix + json.dumps({**event, "blocks": 7}, sort_keys=True)
+    assert compare({**good, "decode": more}).passed
+    event["layers"][2]["block_bytes"] += 1
+    other = prefix + json.dumps(event, sort_keys=True)
+    for log in (other, f"{good['decode']}\n{other}"):
+        evidence = compare({**good, "decode": log})
+        assert not evidence.passed
+        assert "prefill and decode differ:\n  prefill: " in evidence.said
+        assert "\n  decode: " in evidence.said
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("INFO Using HND KV cache layout.", "decode has logged no caches-registered"),
+        ('INFO {"event": "caches-registered", "layers": [', "decode: a line about registered"),
+        ('INFO {"event": "caches-registered", "role": "consumer"}', "cannot be read: 'blocks'"),
+    ],
+)
+def test_caches_of_which_nothing_is_told_are_a_failure(log: str, said: str) -> None:
+    """Silence is no evidence, and neither is half a line."""
+    evidence = compare({**logs(), "decode": log})
+    assert not evidence.passed
+    assert said in evidence.said
+    assert {row[0] for row in evidence.rows()} == {"prefill"}
+
+
+def test_a_log_alone_is_compared_with_nothing() -> None:
+    """As when somebody else has started the decode engine."""
+    evidence = compare({"prefill": logs()["prefill"]})
+    assert evidence.passed
+    assert evidence.said == "only the log of prefill is here, so nothing was compared"
 
 
 def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
@@ -66,6 +143,7 @@ def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
     assert "decode ended before it was ready\nverify_reads: no GPU" in done.stdout
+    assert "FAIL registered caches: " in done.stdout
     assert json.loads((tmp_path / "load.json").read_text())["passed"] is False
 
 

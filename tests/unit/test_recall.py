@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from fake_engines import FakeEngine, running_router
+from load_runs import engine_log
 
 from hw_tests.recall import attribution
 from hw_tests.recall.__main__ import main
@@ -187,6 +188,28 @@ def test_a_lost_code_is_attributed(router: str, control: str, why: str) -> None:
     assert {one.in_text for one in report.attributed()} == {2}
 
 
+def test_logs_of_the_engines_are_evidence_of_their_caches(
+    deployment: Deployment, out: Path
+) -> None:
+    """Both sides' layers are in the report; a log without them makes a good run a failure."""
+    logs = [out.with_name(name) for name in ("producer", "consumer")]
+    for path in logs:
+        path.write_text(engine_log(path.name))
+    code, document = deployment.ask(
+        out, "--prefill-log", str(logs[0]), "--decode-log", str(logs[1])
+    )
+    assert (code, document["registered"]["passed"]) == (0, True)
+    page = out.with_suffix(".html").read_text()
+    assert "prefill and decode have registered the same" in page
+    assert "<td>decode</td><td>consumer</td><td>0, 1</td>" in page
+    logs[1].write_text("INFO: nothing")
+    code, document = deployment.ask(
+        out, "--prefill-log", str(logs[0]), "--decode-log", str(logs[1])
+    )
+    assert (code, document["registered"]["passed"]) == (1, False)
+    assert document["verdict"].startswith("FAIL: decode has logged no caches-registered")
+
+
 def test_a_control_that_finds_nothing_is_no_pass_without_a_word(
     deployment: Deployment, out: Path
 ) -> None:
@@ -298,6 +321,7 @@ def test_a_server_that_is_not_there_is_named(
         (["--words", "90000", "--needles", "2000"], f"expected 1 to {MAX_NEEDLES}"),
         (["--words", "2k"], "'2k'; expected whole numbers above 0"),
         (["--words", "2000", "--out", "no/such/folder.json"], "expected NAME.json in a folder"),
+        (["--words", "400", "--prefill-log", "a.log"], "name both or none"),
         (["--words", "2000", "--out", "report.html"], "'report.html'; expected NAME.json"),
         (["--help"], "--control-url URL"),
     ],

@@ -1,0 +1,176 @@
+"""What engines have logged of the caches that they registered, and whether two sides agree.
+
+Each rank of the connector logs one ``caches-registered`` (docs/connector-log.md). Where an engine
+has logged none, nothing is known of what was read, and that is a failure of the evidence.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import zip_longest
+from typing import Any, Final
+
+_EVENT: Final = '"event": "caches-registered"'
+HEAD: Final = ["engine", "role", "ranks", "blocks", "backend", "layers", "block, bytes",
+               "stride, bytes", "shape", "payload"]  # fmt: skip
+"""Of `Evidence.rows`."""
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers that lie alike.
+
+    Args:
+        names: of the layers.
+        payload: the entry of an offer whose blocks they are.
+        block_bytes: that are read of each block.
+        stride_bytes: from one block to the next.
+        block_shape: of a block, as a kernel sees it.
+    """
+
+    names: tuple[str, ...]
+    payload: int
+    block_bytes: int
+    stride_bytes: int
+    block_shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.names)} layers: block {self.block_bytes:,} B, "
+            f"stride {self.stride_bytes:,} B, shape {list(self.block_shape)}, "
+            f"payload {self.payload}"
+        )
+
+
+@dataclass(frozen=True)
+class Caches:
+    """What some ranks of an engine have registered alike.
+
+    Args:
+        role: "producer" or "consumer".
+        ranks: of tensor parallelism.
+        blocks: of the cache.
+        backend: of attention.
+        layers: in the order of the first of each.
+    """
+
+    role: str
+    ranks: tuple[int, ...]
+    blocks: int
+    backend: str
+    layers: tuple[Layers, ...]
+
+    def __str__(self) -> str:
+        return "; ".join([self.backend, *map(str, self.layers)])
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of the caches of some engines.
+
+    Args:
+        sides: by the name of an engine.
+        problems: what is not known, or not alike.
+    """
+
+    sides: Mapping[str, Sequence[Caches]]
+    problems: Sequence[str]
+
+    @property
+    def passed(self) -> bool:
+        return not self.problems
+
+    @property
+    def said(self) -> str:
+        """In one line, or one for each problem."""
+        if self.problems:
+            return "\n".join(self.problems)
+        if len(self.sides) < 2:
+            return f"only the log of {', '.join(self.sides)} is here, so nothing was compared"
+        return f"{' and '.join(self.sides)} have registered the same"
+
+    def rows(self) -> list[list[str]]:
+        """A table, without its head: one row for layers that lie alike."""
+        return [
+            [name, caches.role, ", ".join(map(str, caches.ranks)), f"{caches.blocks:,}",
+             caches.backend, str(len(layers.names)), f"{layers.block_bytes:,}",
+             f"{layers.stride_bytes:,}", str(list(layers.block_shape)), str(layers.payload)]
+            for name, side in self.sides.items() for caches in side for layers in caches.layers
+        ]  # fmt: skip
+
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
+        sides = {name: [asdict(caches) for caches in side] for name, side in self.sides.items()}
+        return {"passed": self.passed, "said": self.said, "sides": sides, "rows": self.rows()}
+
+
+def compare(logs: Mapping[str, str]) -> Evidence:
+    """What the logs of a prefill and a decode engine tell, by the engines' names."""
+    sides: dict[str, list[Caches]] = {}
+    problems = []
+    for name, log in logs.items():
+        try:
+            sides[name] = registered(log)
+        except (ValueError, LookupError, TypeError) as error:
+            sides[name] = []
+            problems.append(f"{name}: a line about registered caches cannot be read: {error}")
+            continue
+        if not sides[name]:
+            problems.append(
+                f"{name} has logged no caches-registered, so nothing is known of its caches; "
+                "needed: HybridReadConnector, and vLLM's logging at level INFO"
+            )
+    if not problems:
+        problems = _differences(sides)
+    return Evidence(sides, problems)
+
+
+def registered(log: str) -> list[Caches]:
+    """In a log with whatever prefixes; what was told again after a restart is there once.
+
+    Raises:
+        ValueError, LookupError, TypeError: a line about it is cut or foreign.
+    """
+    ranks: dict[Caches, set[int]] = {}
+    for line in log.splitlines():
+        if _EVENT in line:
+            event = json.loads(line[line.index("{") :])
+            alike = Caches(
+                event["role"], (), event["blocks"], event["backend"], _grouped(event["layers"])
+            )
+            ranks.setdefault(alike, set()).add(event["rank"])
+    return [
+        Caches(each.role, tuple(sorted(of)), each.blocks, each.backend, each.layers)
+        for each, of in ranks.items()
+    ]
+
+
+def _grouped(layers: Sequence[Mapping[str, Any]]) -> tuple[Layers, ...]:
+    names: dict[tuple[Any, ...], list[str]] = {}
+    for layer in layers:
+        alike = (layer["payload"], layer["block_bytes"], layer["stride_bytes"],
+                 tuple(layer["block_shape"]))  # fmt: skip
+        names.setdefault(alike, []).append(layer["layer"])
+    return tuple(Layers(tuple(of), *alike) for alike, of in names.items())
+
+
+def _differences(sides: Mapping[str, Sequence[Caches]]) -> list[str]:
+    """Of what the connector wants to be equal: all but the number of blocks and of ranks."""
+    told = {name: list(dict.fromkeys((c.backend, c.layers) for c in of))
+            for name, of in sides.items()}  # fmt: skip
+    (one, ours), *others = told.items()
+    return [
+        f"{one} and {other} differ:\n{_first_difference(one, ours, other, theirs)}"
+        for other, theirs in others
+        if ours != theirs
+    ]
+
+
+def _first_difference(one: str, ours: Sequence[Any], other: str, theirs: Sequence[Any]) -> str:
+    lines = [[f"{backend}, {layers}, {layers.names[0]}" for backend, of in side for layers in of]
+             for side in (ours, theirs)]  # fmt: skip
+    pairs = zip_longest(*lines, fillvalue="nothing")
+    mine, yours = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+    return f"  {one}: {mine}\n  {other}: {yours}"
