@@ -15,7 +15,11 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
     fold_local_rank,
     resolve_host_ip,
 )
-from vllm.distributed.parallel_state import get_tensor_model_parallel_rank, get_world_group
+from vllm.distributed.parallel_state import (
+    get_tensor_model_parallel_rank,
+    get_tp_group,
+    get_world_group,
+)
 from vllm.v1.attention.selector import get_attn_backend
 from vllm.v1.kv_cache_interface import KVCacheConfig
 
@@ -342,13 +346,29 @@ class ConsumerRank:
         names = [order.request_id for order in orders]
         loaded, failed = self._loader.results.wait(names, self._settings.transfer_timeout_s + 1)
         bad = [order for order in orders if order.request_id not in loaded]
-        if bad and (not self._has_one_group or any(o.request_id not in failed for o in bad)):
+        must_end = bad and (not self._has_one_group or any(o.request_id not in failed for o in bad))
+        fatal = _of_all_ranks([order.request_id for order in bad] if must_end else [])
+        if fatal:
             raise LoadFailed(
-                f"the synchronous load of {', '.join(order.request_id for order in bad)} failed; "
-                "vLLM can fail a single request only if load_mode is async"
+                f"the synchronous load of {', '.join(fatal)} failed; vLLM can fail a single "
+                "request only if load_mode is async"
             )
         for order in bad:
             self._invalid |= order.plan.destinations
+
+
+def _of_all_ranks(names: list[str]) -> list[str]:
+    """The names that any rank has.
+
+    A rank that ended its step alone would leave the others in the collectives of their forward
+    pass, and vLLM, which hears the ranks in order, would wait minutes for the first of them.
+    """
+    group = get_tp_group()
+    if group.world_size == 1:
+        return names
+    of_ranks: list[list[str]] = [[] for _ in range(group.world_size)]
+    torch.distributed.all_gather_object(of_ranks, names, group=group.cpu_group)
+    return list(dict.fromkeys(name for of_rank in of_ranks for name in of_rank))
 
 
 def _device_progress() -> Callable[[], bool]:

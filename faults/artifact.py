@@ -21,6 +21,7 @@ from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario, TraceWorkload, dumps, load
+from sim.scenario.yaml_text import parse_yaml
 
 SCHEMA_VERSION: Final = 2
 SCENARIO_FILE: Final = "scenario.yaml"
@@ -153,13 +154,25 @@ def read(directory: Path) -> tuple[Scenario, Artifact]:
     """
     artifact = read_outcome(directory)
     scenario = load(directory / SCENARIO_FILE)
-    if scenario.digest() != artifact.scenario_digest:
+    if not is_of(artifact, scenario, directory):
         raise UsageError(
             f"{directory / SCENARIO_FILE}: is not the scenario of this artifact (digest "
             f"{scenario.digest()}, recorded {artifact.scenario_digest}); run it by itself with "
             f"faultlab run {directory / SCENARIO_FILE}"
         )
     return scenario, artifact
+
+
+def is_of(artifact: Artifact, scenario: Scenario, directory: Path) -> bool:
+    """Whether ``scenario``, which is in ``directory``, is the recorded one.
+
+    An earlier faultlab, with fewer keys, may have written it.
+    """
+    if scenario.digest() == artifact.scenario_digest:
+        return True
+    path = directory / SCENARIO_FILE
+    keys = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
+    return scenario.digest(keys) == artifact.scenario_digest
 
 
 def require_trace(scenario: Scenario, artifact: Artifact) -> None:

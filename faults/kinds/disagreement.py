@@ -86,7 +86,7 @@ def _most_blocks(engine: Engine) -> int:
 
 def _unlike(scenario: Scenario) -> Iterator[dict[str, Any]]:
     preset = get_preset(scenario.model)
-    method = scenario.engine.speculation and scenario.engine.speculation.method
+    method = scenario.speculation and scenario.speculation.method
     for name in _LIGHT_MODELS:
         if name != scenario.model and (method is None or method in get_preset(name).drafters):
             yield {"model": name}

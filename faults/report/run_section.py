@@ -95,12 +95,13 @@ def run_section(
     records = artifact.read_records(directory, recorded)
     focus = focus_on(records, recorded.violations)
     findings = [(found.oracle, found.sentence) for found in group(recorded.violations)]
+    is_recorded = artifact.is_of(recorded, scenario, directory)
     small, note = _smallest(directory, scenario, recorded)
     return RunSection(
         name=directory.name,
         title=what_runs(scenario),
         signature=recorded.signature,
-        facts=_facts(scenario, recorded, records),
+        facts=_facts(scenario, recorded, records, is_recorded=is_recorded),
         versions=recorded.versions,
         findings=findings[:_FINDINGS_SHOWN],
         more_findings=max(len(findings) - _FINDINGS_SHOWN, 0),
@@ -151,10 +152,10 @@ def wrong_bytes(violations: Sequence[Violation]) -> list[WrongBytes]:
 
 
 def _facts(
-    scenario: Scenario, recorded: Artifact, records: Sequence[Record]
+    scenario: Scenario, recorded: Artifact, records: Sequence[Record], *, is_recorded: bool
 ) -> list[tuple[str, str]]:
     given = recorded.command_line[1:]  # none where a campaign's worker ran it
-    if scenario.digest() == recorded.scenario_digest:
+    if is_recorded:
         kinds = [fault["kind"] for fault in scenario.faults]
         notes = [("fault", sentence) for sentence in fault_sentences(kinds, records)]
     else:

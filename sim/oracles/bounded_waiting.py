@@ -39,12 +39,19 @@ class BoundedWaiting(Oracle):
         limits: Limits = self.parameters
         self._limit_ns = seconds_to_ns(limits.transfer_timeout_s + limits.margin_s)
         self._stops = StoppedTime()
+        self._engines: dict[str, Any] = {}
         self._last_step_ns: dict[str, int] = {}
         self._last_arrival_ns = 0
         context.kernel.log.subscribe(self._stops.on_record)
 
     def engine_started(self, engine: Any) -> None:
+        self._engines[engine.name] = engine
         self._last_step_ns[engine.name] = self.kernel.now_ns
+
+    def engine_died(self, node: str, reason: str, *, injected: bool, traceback: Any = ()) -> None:
+        engine = self._engines.get(node)
+        if not injected and engine is not None and engine.loop is not None:
+            self._judge_unfinished_step(engine)
 
     def request_started(self, request_id: str) -> None:
         self._last_arrival_ns = self.kernel.now_ns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -144,7 +145,20 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     f"goes through with topology.colocated; use {', '.join(COLOCATED_PHASES)}"
                 )
 
-    def digest(self) -> str:
-        """32 hexadecimal digits that name this scenario, whatever its file looks like."""
-        encoded = msgspec.json.encode(self, order="deterministic")
+    def digest(self, keys: Mapping[str, Any] | None = None) -> str:
+        """32 hexadecimal digits that name this scenario, whatever its file looks like.
+
+        Args:
+            keys: the only ones that count, nested; all by default. A file that was written by an
+                earlier version lacks those that came later.
+        """
+        document = msgspec.to_builtins(self, order="deterministic")
+        encoded = msgspec.json.encode(document if keys is None else _only(document, keys))
         return hashlib.blake2b(encoded, digest_size=16).hexdigest()
+
+
+def _only(document: Any, keys: Any) -> Any:
+    """``document`` without what ``keys`` does not have."""
+    if not isinstance(document, dict) or not isinstance(keys, Mapping):
+        return document
+    return {name: _only(value, keys[name]) for name, value in document.items() if name in keys}

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,7 +23,7 @@ from faults.cli.reexec import HASH_SEED
 from sim.identity import versions
 from sim.router.options import Hold
 from sim.run import RunResult, run
-from sim.scenario import Scenario, TraceWorkload, UniformWorkload, dumps
+from sim.scenario import Scenario, TraceWorkload, UniformWorkload, dumps, load
 
 OTHER_HASH = "0" * 32
 OTHER_VLLM = {**versions(), "vllm": "0.32.9"}
@@ -266,6 +267,26 @@ def test_a_patch_is_tried_by_overlay(failing: Path, replay: Replay, tmp_path: Pa
     assert (code, document["status"]) == (0, "passes now")
     (difference,) = document["differences"]
     assert difference.startswith("sources under test: ")
+
+
+def test_an_artifact_of_an_earlier_version_with_fewer_keys_is_as_it_was(
+    failing: Path, replay: Replay
+) -> None:
+    """Its scenario is known by the keys that there were, and an edited one still is not."""
+    path, recorded = failing / "scenario.yaml", failing / "artifact.json"
+    text = path.read_text()
+    gone = [line for line in text.splitlines() if not re.match(r"( *accelerator|perturb): ", line)]
+    assert len(gone) == len(text.splitlines()) - 2
+    path.write_text("\n".join(gone))
+    document = msgspec.to_builtins(load(path), order="deterministic")
+    del document["perturb"], document["engine"]["accelerator"]
+    then = hashlib.blake2b(msgspec.json.encode(document), digest_size=16).hexdigest()
+    made = msgspec.json.decode(recorded.read_bytes(), type=Artifact)
+    old = msgspec.structs.replace(made, scenario_digest=then).sealed()
+    recorded.write_bytes(msgspec.json.encode(old))
+    assert replay(failing)[0] == 1
+    break_scenario(failing)
+    assert replay(failing)[0] == 125
 
 
 def break_scenario(directory: Path) -> None:

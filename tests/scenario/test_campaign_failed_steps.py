@@ -40,9 +40,25 @@ def test_a_failed_load_ends_the_step_only_where_vllm_leaves_no_other_way(
     assert ("the synchronous load of" in result.detail) == (status == "failed-closed")
 
 
-def judged(monkeypatch: pytest.MonkeyPatch, **settings: str) -> SeedResult:
+@pytest.mark.requirement("R16")
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(("model", "status"), [("llama", "passed"), ("gemma-swa", "failed-closed")])
+def test_all_ranks_end_a_step_for_which_one_failed_to_load(
+    model: str, status: str, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once: the others would wait for that rank in their forward pass, and vLLM for them, until
+    its own limit of five minutes, which is far beyond that of a step."""
+    lies = f"early-completion:skip={rank},by_ms=20"  # that of each rank is one work request
+    verified = {"executor": "multi-process", "extra_config.verify_reads": "all"}
+    result = judged(monkeypatch, lies, model=model, tp_size="2", **verified)
+    assert (result.status, result.failures) == (status, [])
+    assert result.virtual_s < 90
+
+
+def judged(
+    monkeypatch: pytest.MonkeyPatch, fault: str = "completion-error:count=100", **settings: str
+) -> SeedResult:
     settings = {"kv_load_failure_policy": "fail", **settings}
-    fault = "completion-error:count=100"
     scenario = with_faults(with_settings(SCENARIO, settings), [fault])
     monkeypatch.setattr(worker, "scenario_of", lambda seed, options: scenario)
     return worker.run_job(worker.Job(0, SwarmOptions()))

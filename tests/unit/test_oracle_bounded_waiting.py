@@ -71,6 +71,18 @@ def test_a_step_that_never_returns_is_a_violation_at_the_end() -> None:
     assert "d0 has unfinished requests and has finished no step since 30" in violation.detail
 
 
+@pytest.mark.parametrize(
+    ("at_s", "injected", "found"), [(66, False, 1), (64, False, 0), (66, True, 0)]
+)
+def test_a_step_that_ends_with_its_engine_is_judged_then(
+    at_s: int, injected: bool, found: int
+) -> None:
+    """O10: a crash that was injected is nobody's waiting."""
+    world = stuck_world().at(at_s)
+    world.tell("engine_died", "d0", "timed out", injected=injected, traceback=())
+    assert len(world.violations) == found
+
+
 def test_an_engine_that_got_work_just_now_or_has_none_is_not_stuck() -> None:
     """O10: nor is one that is stopped at the end."""
     world = stuck_world()
