@@ -41,20 +41,26 @@ class BoundedWaiting(Oracle):
         self._stops = StoppedTime()
         self._engines: dict[str, Any] = {}
         self._last_step_ns: dict[str, int] = {}
-        self._last_arrival_ns = 0
+        self._got_work_ns: dict[str, int] = {}
+        """By engine, when it last got a request while it had none."""
         context.kernel.log.subscribe(self._stops.on_record)
+        context.kernel.log.subscribe(self._on_record)
 
     def engine_started(self, engine: Any) -> None:
         self._engines[engine.name] = engine
         self._last_step_ns[engine.name] = self.kernel.now_ns
 
     def engine_died(self, node: str, reason: str, *, injected: bool, traceback: Any = ()) -> None:
-        engine = self._engines.get(node)
-        if not injected and engine is not None and engine.loop is not None:
-            self._judge_unfinished_step(engine)
+        if not injected:
+            self._judge_unfinished_step(node)
 
-    def request_started(self, request_id: str) -> None:
-        self._last_arrival_ns = self.kernel.now_ns
+    def _on_record(self, record: Any) -> None:
+        if record.kind == "leg-sent" and not self._has_work(record.fields["node"]):
+            self._got_work_ns[record.fields["node"]] = record.time_ns
+
+    def _has_work(self, node: str) -> bool:
+        engine = self._engines.get(node)
+        return bool(engine and engine.loop and engine.loop.scheduler.has_unfinished_requests())
 
     def steps_skipped(self, count: int, last: StepTimes) -> None:
         self._last_step_ns[last.node] = last.end_ns
@@ -76,20 +82,20 @@ class BoundedWaiting(Oracle):
 
     def finish(self, run: RunFacts) -> None:
         for engine in run.engines:
-            if engine.alive and engine.loop is not None:
-                self._judge_unfinished_step(engine)
+            if engine.alive:
+                self._judge_unfinished_step(engine.name)
 
-    def _judge_unfinished_step(self, engine: Any) -> None:
+    def _judge_unfinished_step(self, node: str) -> None:
         """An engine that has work and has not finished a step for long is inside of one."""
         now_ns = self.kernel.now_ns
-        since_ns = max(self._last_step_ns[engine.name], self._last_arrival_ns)
-        blocked_ns = now_ns - since_ns - self._stops.within(engine.name, since_ns, now_ns)
-        if engine.loop.scheduler.has_unfinished_requests() and blocked_ns > self._limit_ns:
+        since_ns = max(self._last_step_ns.get(node, 0), self._got_work_ns.get(node, 0))
+        blocked_ns = now_ns - since_ns - self._stops.within(node, since_ns, now_ns)
+        if self._has_work(node) and blocked_ns > self._limit_ns:
             self._report(
                 "stuck-step",
-                f"{engine.name} has unfinished requests and has finished no step since "
+                f"{node} has unfinished requests and has finished no step since "
                 f"{seconds(since_ns)}",
-                engine.name,
+                node,
                 start_ns=since_ns,
                 end_ns=now_ns,
             )

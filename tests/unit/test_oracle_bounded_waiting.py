@@ -57,7 +57,7 @@ def stuck_world() -> OracleWorld:
     """d0's last step ended at 20 s; it got a request at 30 s."""
     world = OracleWorld("bounded-waiting").at(20)
     world.tell("step_done", step(19, 20))
-    world.at(30).tell("request_started", "r0")
+    world.at(30).clock.record("leg-sent", node="d0")
     world.d0.add_request("r0-d0", finished=False)
     return world
 
@@ -81,6 +81,15 @@ def test_a_step_that_ends_with_its_engine_is_judged_then(
     world = stuck_world().at(at_s)
     world.tell("engine_died", "d0", "timed out", injected=injected, traceback=())
     assert len(world.violations) == found
+
+
+def test_more_work_does_not_excuse_an_engine_that_has_some() -> None:
+    """O10: and what other engines get is nothing to it."""
+    world = stuck_world()
+    world.at(60).clock.record("leg-sent", node="d0")
+    world.at(64).clock.record("leg-sent", node="p0")
+    world.at(66).finish()
+    assert len(world.violations) == 1
 
 
 def test_an_engine_that_got_work_just_now_or_has_none_is_not_stuck() -> None:
