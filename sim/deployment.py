@@ -38,20 +38,19 @@ class Deployment:
     def engines(self) -> tuple[list[Engine], list[Engine]]:
         """Producers, and consumers; a colocated engine counts as a consumer."""
         topology, options = self._scenario.topology, self._options
-        if topology.colocated:
-            return [], self._instance("c0", None, options)
         producers = [
             engine
-            for i in range(topology.producers)
-            for engine in self._instance(f"p{i}", "kv_producer", options)
+            for name in topology.producer_names
+            for engine in self._instance(name, "kv_producer", options)
         ]
+        role: Role | None = None if topology.colocated else "kv_consumer"
         of_consumers = msgspec.structs.replace(
             options, data_parallel_size=self._scenario.consumer_data_parallel_size
         )
         consumers = [
             engine
-            for i in range(topology.consumers)
-            for engine in self._instance(f"d{i}", "kv_consumer", of_consumers)
+            for name in topology.consumer_names
+            for engine in self._instance(name, role, of_consumers)
         ]
         return producers, consumers
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from sim.acceptance import AcceptanceCount
 from sim.deployment import Deployment
-from sim.engine.connectors import get_connector
 from sim.engine.engine import Engine
 from sim.engine.owners import HashOwners
 from sim.engine.refusals import never_started, refusal
 from sim.errors import DeadlockError, UsageError
+from sim.foresight import legs_in_pairs
 from sim.kernel import Seed
 from sim.model.reference import continuation
 from sim.oracles import BlockHistory, Findings, Oracle, OracleContext, RunFacts, watch
@@ -73,8 +73,7 @@ class TestBed:
             self.consumers,
             self.requests,
             scenario.router,
-            in_pairs=bool(self.producers)
-            and get_connector(scenario.producer_connector).writes(scenario.extra_config),
+            in_pairs=legs_in_pairs(scenario),
         )
         self.findings = Findings(self.kernel)
         self.blocks = BlockHistory(self.kernel, self.world.memory_map.locate)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from faults.cli.loading import loading
 from faults.cli.progress import progress
 from faults.cli.watchdog import watchdog
-from faults.schedule import decode
+from faults.schedule import check_names, decode
 from sim.errors import UsageError
+from sim.foresight import require_possible
 from sim.kernel import Seed
 from sim.scenario import Scenario, workload_of
 
@@ -25,8 +26,10 @@ def simulate(scenario: Scenario, *, source: str | None = None) -> FaultedRun:
     ``source`` is the file that a UsageError names, where all of the scenario comes from one.
     """
     with _naming(source):
-        workload_of(scenario, Seed(scenario.seed).stream("workload"))
-        decode(scenario.faults, source="the scenario")
+        requests = workload_of(scenario, Seed(scenario.seed).stream("workload"))
+        faults = decode(scenario.faults, source="the scenario")
+        check_names(faults, scenario.engine_names, [spec.request_id for spec in requests])
+        require_possible(scenario)
         with loading():
             from faults.running import run  # noqa: PLC0415  # loads vLLM
         return run(scenario, watch=_watched)

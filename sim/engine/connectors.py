@@ -41,6 +41,14 @@ class ConnectorKind:
     """Whether an exception in its log may be one that it has an answer to, such as a failed read.
     If so, only errors of a program, such as a TypeError, tell of a defect."""
 
+    @property
+    def modules(self) -> list[str]:
+        """The module, after the packages above it that belong to it; in the order of loading."""
+        words = self.module.split(".")
+        names = [".".join(words[:count]) for count in range(1, len(words) + 1)]
+        below = tuple(f"{root}." for root in self.roots)
+        return [name for name in names if f"{name}.".startswith(below)]
+
     def writes(self, extra_config: Mapping[str, Any]) -> bool:
         """Whether the producer writes into the consumer's memory, so that both legs of a request
         have to be sent at once. MoRIIO and what derives from it have the key ``read_mode``, read

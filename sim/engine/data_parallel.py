@@ -18,6 +18,7 @@ from vllm.config import VllmConfig
 from vllm.v1.engine import EngineCoreOutputs, EngineCoreRequestType
 
 from sim.device import Gate
+from sim.engine.options import rank_names
 from sim.kernel import Kernel, Mailbox
 from sim.units import US
 
@@ -113,7 +114,7 @@ class DataParallelGroup:
 
     def name_of(self, rank: int) -> str:
         """The engine's name; that of the instance if it is the only one."""
-        return self.name if self.size == 1 else f"{self.name}-dp{rank}"
+        return rank_names(self.name, self.size)[rank]
 
     def others(self, engine: Engine) -> list[Engine]:
         """The other ranks of the instance."""

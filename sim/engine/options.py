@@ -56,6 +56,11 @@ class EngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
 
 
+def rank_names(instance: str, size: int) -> list[str]:
+    """What the engines of an instance are called: by their ranks as well if there are several."""
+    return [instance] if size == 1 else [f"{instance}-dp{rank}" for rank in range(size)]
+
+
 def pass_times_of(options: EngineOptions, preset: ModelPreset) -> PassTimes:
     """How long the steps of an engine with ``options`` take.
 

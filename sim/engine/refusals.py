@@ -20,7 +20,12 @@ def refusal(engine: Engine, error: BaseException) -> UsageError:
     """The exception that ended ``engine`` while it started, as one about what it was given."""
     if isinstance(error, UsageError):
         return error
-    return StartRefused(f"engine {engine.name} refused to start: {_reason(engine, error)}")
+    return _refused(engine.name, _reason(engine, error))
+
+
+def without_source(engine: str, error: ModuleNotFoundError) -> StartRefused:
+    """What ``refusal`` will say of the engine of that name, whose connector has no source."""
+    return _refused(engine, described(error) + _hint_at_path(error))
 
 
 def never_started(engine: Engine) -> StartRefused:
@@ -36,6 +41,10 @@ def never_started(engine: Engine) -> StartRefused:
         f"engine {engine.name} did not start within ten virtual minutes: "
         + "; ".join([*died, *waits])
     )
+
+
+def _refused(engine: str, reason: str) -> StartRefused:
+    return StartRefused(f"engine {engine} refused to start: {reason}")
 
 
 def _reason(engine: Engine, error: BaseException) -> str:

@@ -250,11 +250,7 @@ def _check_options(
     preset: ModelPreset, geometry: Geometry, tp_size: int, caches_whole_prefills: bool
 ) -> None:
     preset.layer_specs(tp_size, geometry)  # a tp_size that does not fit is an error here
-    if preset.is_hybrid and caches_whole_prefills:
-        raise UsageError(
-            f"prefix caching of {preset.name} keeps states at the ends of chunks, so vLLM wants "
-            "chunked prefill with it: enable both, or turn prefix caching off"
-        )
+    preset.require_chunks(caches_whole_prefills)
 
 
 def _transfer_config(

@@ -7,6 +7,8 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
+from sim.errors import UsageError
+
 Phase = Literal["queued_at_p", "prefill", "handoff", "queued_at_d", "allocated", "decode"]
 """Where a request is, as its router can tell.
 
@@ -76,6 +78,16 @@ class RouterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise ValueError(
                     f"holds: {request!r} is held {count} times; a request is held once, between "
                     "its prefill and its decode leg: give the sum"
+                )
+
+    def require_possible(self, *, in_pairs: bool) -> None:
+        """UsageError for a retry that cannot be where both legs of a request are sent at once."""
+        for retry in self.retries:
+            if in_pairs and retry.same_transfer_id and retry.consumer == "other":
+                raise UsageError(
+                    f"router.retries: the decode leg of {retry.request!r} cannot go to another "
+                    "consumer with the same transfer id, because the producer was told where to "
+                    "write before it began; set same_transfer_id: false"
                 )
 
     def named_requests(self) -> list[str]:

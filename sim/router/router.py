@@ -16,7 +16,7 @@ from typing import Any
 
 from simpy.events import Event
 
-from sim.errors import TestbedError, UsageError
+from sim.errors import TestbedError
 from sim.request_ids import LegKind, leg_id, leg_of
 from sim.router.messages import KVTransferParams, decode_params, engine_request, prefill_params
 from sim.router.ongoing import FirstLeg, HandOff, Leg, Ongoing, Result, Route, token_digest
@@ -49,7 +49,7 @@ class Router:
         *,
         in_pairs: bool = False,
     ) -> None:
-        _require_possible(options, in_pairs)
+        options.require_possible(in_pairs=in_pairs)
         self.kernel = world.kernel
         self.options = options
         self.results: dict[str, Result] = {}
@@ -488,13 +488,3 @@ def _params_of(hand_off: HandOff | None) -> KVTransferParams | None:
     if hand_off is None or hand_off.params is None:
         return None
     return decode_params(hand_off.params, producer_tp_size=hand_off.producer.options.tp_size)
-
-
-def _require_possible(options: RouterOptions, in_pairs: bool) -> None:
-    for retry in options.retries:
-        if in_pairs and retry.same_transfer_id and retry.consumer == "other":
-            raise UsageError(
-                f"router.retries: the decode leg of {retry.request!r} cannot go to another "
-                "consumer with the same transfer id, because the producer was told where to write "
-                "before it began; set same_transfer_id: false"
-            )

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from sim.scenario.capacity import check_memory, default_num_blocks, longest_request
+from sim.scenario.capacity import (
+    check_memory,
+    default_num_blocks,
+    longest_request,
+    require_usable_block,
+)
 from sim.scenario.file import dumps, load, loads, with_settings
 from sim.scenario.hardware_file import find_fabric
 from sim.scenario.requests import workload_of
@@ -33,6 +38,7 @@ __all__ = [
     "load",
     "loads",
     "longest_request",
+    "require_usable_block",
     "with_settings",
     "workload_of",
 ]

@@ -57,16 +57,21 @@ def default_num_blocks(
     return min(wanted, affordable)
 
 
-def check_memory(
-    num_blocks: int, block_size: int, bytes_per_token: Fraction, num_groups: int
-) -> None:
-    """UsageError when a rank's cache of ``num_blocks`` is larger than a device can be, or has no
-    block that a request could get."""
+def require_usable_block(num_blocks: int) -> None:
+    """UsageError when a cache of ``num_blocks`` has no block that a request could get."""
     if num_blocks <= _NULL_BLOCK:
         raise UsageError(
             f"engine.num_blocks: is {num_blocks}, expected at least {_NULL_BLOCK + 1}: vLLM keeps "
             "the first block to itself"
         )
+
+
+def check_memory(
+    num_blocks: int, block_size: int, bytes_per_token: Fraction, num_groups: int
+) -> None:
+    """UsageError when a rank's cache of ``num_blocks`` is larger than a device can be, or has no
+    block that a request could get."""
+    require_usable_block(num_blocks)
     limit = most_blocks(block_size, bytes_per_token, num_groups)
     if num_blocks > limit:
         block_bytes = int(bytes_per_token * block_size / num_groups)

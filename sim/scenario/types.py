@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from sim.engine.options import EngineOptions
+from sim.engine.options import EngineOptions, rank_names
 from sim.fabric import FabricProfile, named_fabric
 from sim.model.presets import Geometry, get_preset
 from sim.model.speculation import Speculation
@@ -41,6 +41,16 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         others = (self.producers, *consumers, self.producer_connector)
         if self.colocated and others != (1, 1, None, None):
             raise ValueError("colocated means a single engine: leave producers and consumers out")
+
+    @property
+    def producer_names(self) -> list[str]:
+        """Of the instances that only prefill."""
+        return [] if self.colocated else [f"p{number}" for number in range(self.producers)]
+
+    @property
+    def consumer_names(self) -> list[str]:
+        """Of the instances that decode; a colocated one is among them."""
+        return ["c0"] if self.colocated else [f"d{number}" for number in range(self.consumers)]
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,6 +100,21 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def fabric_profile(self) -> FabricProfile:
         """The numbers of ``fabric``; UsageError when there is none of that name."""
         return named_fabric(self.fabric) if isinstance(self.fabric, str) else self.fabric
+
+    @property
+    def producer_engines(self) -> list[str]:
+        """The names of the engines that only prefill, every data-parallel rank for itself."""
+        return _engines(self.topology.producer_names, self.engine.data_parallel_size)
+
+    @property
+    def consumer_engines(self) -> list[str]:
+        """The names of the engines that decode, every data-parallel rank for itself."""
+        return _engines(self.topology.consumer_names, self.consumer_data_parallel_size)
+
+    @property
+    def engine_names(self) -> list[str]:
+        """Of all engines that run."""
+        return [*self.producer_engines, *self.consumer_engines]
 
     @property
     def num_engines(self) -> int:
@@ -162,3 +187,7 @@ def _only(document: Any, keys: Any) -> Any:
     if not isinstance(document, dict) or not isinstance(keys, Mapping):
         return document
     return {name: _only(value, keys[name]) for name, value in document.items() if name in keys}
+
+
+def _engines(instances: list[str], size: int) -> list[str]:
+    return [engine for instance in instances for engine in rank_names(instance, size)]

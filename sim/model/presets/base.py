@@ -168,6 +168,19 @@ class ModelPreset:
 
             align_states(vllm_config, self.backends)
 
+    def require_chunks(self, caches_whole_prefills: bool) -> None:
+        """UsageError when prefixes and states are to be cached without chunked prefill."""
+        if self.is_hybrid and caches_whole_prefills:
+            raise UsageError(
+                f"prefix caching of {self.name} keeps states at the ends of chunks, so vLLM wants "
+                "chunked prefill with it: enable both, or turn prefix caching off"
+            )
+
+    def require_tp_size(self, tp_size: int, geometry: Geometry) -> None:
+        """UsageError when the heads cannot be split over as many ranks."""
+        self.kv_heads_of_rank(tp_size, 0, geometry)
+        self.state_pieces(tp_size, 0, geometry)
+
     def drafter(self, method: str) -> Drafter:
         """The drafter for ``method``; UsageError if the model offers none."""
         if method not in self.drafters:
