@@ -7,14 +7,20 @@ whatever the numbers in it; ``...`` stands for lines that are left out.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
-from doc_commands import PAGES, QUICK, RUN
+from doc_commands import PAGES, QUICK, RUN, Line, lines
 from doc_pages import run_page, typed
+from doc_shell import QUICK as QUICK_IN_A_SHELL
+from doc_shell import command, run_in_shell
+from source_tree import ROOT
 
 _MARK = re.compile(r"^<!-- (?:run|long)\b", re.MULTILINE)
+_LAYERS = 47
+IN_A_SHELL = {command(line): line for line in lines() if command(line) in QUICK_IN_A_SHELL}
 MARKED = [page for page in PAGES if re.search(r"^<!-- run\b", page.read_text(), re.MULTILINE)]
 
 
@@ -32,6 +38,21 @@ def test_a_command_in_passing_ends_as_it_should(
 ) -> None:
     """Its output is not on the page."""
     assert typed(line, tmp_path, monkeypatch)[0] == QUICK[line]
+
+
+@pytest.mark.parametrize("line", IN_A_SHELL.values(), ids=list(IN_A_SHELL))
+def test_a_line_for_a_shell_ends_well(line: Line, tmp_path: Path) -> None:
+    """One of them cuts a model's configuration, which has no more layers than it has types."""
+    text = {"num_hidden_layers": _LAYERS, "layer_types": ["full"] * _LAYERS, "vocab_size": 9}
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"text_config": text}))
+    done = run_in_shell(line.script, ROOT, CUT=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    if "$CUT" in line.text:
+        cut = {"num_hidden_layers": 4, "layer_types": ["full"] * 4, "vocab_size": 9}
+        assert json.loads(config.read_text()) == {"text_config": cut}
+    else:
+        assert done.stdout
 
 
 def test_every_mark_belongs_to_a_block_that_is_run() -> None:

@@ -33,6 +33,8 @@ def test_a_bundle_installs_and_runs_without_a_network(tmp_path: Path) -> None:
     made = [sys.executable, str(ROOT / "scripts/bundle.py"), version, f"--out={tmp_path}"]
     subprocess.run(made, check=True)
     (packed,) = tmp_path.glob("*.tar")
+    summed = packed.with_suffix(".tar.sha256").name
+    subprocess.run(["sha256sum", "-c", summed], cwd=tmp_path, check=True)
     with tarfile.open(packed) as tar:
         tar.extractall(tmp_path, filter="data")
     bundle = packed.with_suffix("")

@@ -1,32 +1,40 @@
-"""Finds the command lines of the documents, and says which test runs each.
+"""Finds the command lines of the documents, and says which test runs each of faultlab's.
 
 A fenced ``console`` block after a line ``<!-- run -->`` (or ``<!-- run: exit N -->``) is executed
 by ``tests/scenario/test_docs.py`` and its output compared; one after ``<!-- long -->`` by the soak
-runs, where it has to end without a surprise. Lines elsewhere are in one of the tables below.
+runs, where it has to end without a surprise. Lines elsewhere are in one of the tables below, or,
+where they are not faultlab's, in those of ``doc_shell.py``.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from source_tree import ROOT
 from typer.main import get_command
 
 from faults.cli import dispatch
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 RUN = re.compile(r"^<!-- (?P<how>run(?:: exit (?P<code>\d+))?|long) -->\n```console\n"
                  r"(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)  # fmt: skip
-_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
-_LINE = re.compile(
-    r"^(?:    )?(?:\$ )?((?:PYTHONPATH=\S+ )?faultlab (?:[^\n]*\\\n)*[^\n]*)$", re.MULTILINE
-)
-_COMMENT = re.compile(r" # .*$")
-_INLINE = re.compile(r"`(faultlab [a-z][^`]*)`")
+_FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_INDENTED = re.compile(r"(?<=\n\n)(?:    .*\n)+")
+_SHELLS = ("sh", "bash", "console")
+_COMMENT = re.compile(r"(?:^| +)# .*$")
+_HERE = re.compile(r"<<'(?P<end>\w+)'$")
+_SETTING = re.compile(r"\w+=")
+_INLINE = re.compile(r"`((?:faultlab|make|pytest|python -m) [a-z][^`]*)`")
 
 _LEASE = "PYTHONPATH=docs/examples faultlab run"
 _SETTINGS = """--extra-config '{"read_mode": "true", "http_port": 8000}'"""
@@ -112,40 +120,47 @@ BY_OTHERS = {
 
 @dataclass(frozen=True)
 class Line:
-    """One command line as it is typed, without prompt, continuation and comment."""
+    """One command line as it is typed, without prompt, continuation and comment.
+
+    ``script`` is what a shell would be given: all of that, and the input that follows the line.
+    """
 
     page: str
     text: str
     is_marked: bool = False
+    script: str = ""
+
+    @property
+    def program(self) -> str:
+        """What runs, without its folder: ``python`` of ``SETTING=0 .venv/bin/python -m pytest``."""
+        return Path(self._words[0]).name
 
     @property
     def arguments(self) -> list[str]:
-        """What follows ``faultlab``."""
-        words = shlex.split(self.text)
-        return words[words.index("faultlab") + 1 :]
+        """What follows the program."""
+        return self._words[1:]
+
+    @property
+    def _words(self) -> list[str]:
+        return list(itertools.dropwhile(_SETTING.match, shlex.split(self.text)))
 
 
 def lines() -> Iterator[Line]:
-    """Every command line in a block of a page, fenced or indented."""
+    """Every command line in a shell's block of a page, fenced or indented."""
     for page in PAGES:
         text = page.read_text()
         for found in RUN.finditer(text):
-            for line in commands_in(found["text"], prompt=True):
-                yield Line(page.name, line, is_marked=True)
+            for line, script in _commands(found["text"], prompt=True):
+                yield Line(page.name, line, is_marked=True, script=script)
         rest = RUN.sub("", text)
-        blocks = [*_FENCE.findall(rest), *_indented(_FENCE.sub("", rest))]
-        for block in blocks:
-            for line in commands_in(block):
-                yield Line(page.name, line)
+        for block, prompt in _blocks(rest):
+            for line, script in _commands(block, prompt=prompt):
+                yield Line(page.name, line, script=script)
 
 
 def commands_in(block: str, *, prompt: bool = False) -> list[str]:
-    """The command lines of a block; with ``prompt`` only those behind a ``$``."""
-    return [
-        _COMMENT.sub("", " ".join(match[1].replace("\\\n", " ").split()))
-        for match in _LINE.finditer(block)
-        if not prompt or match[0].lstrip().startswith("$ ")
-    ]
+    """The command lines of a block; with ``prompt`` those behind a ``$``, as others are output."""
+    return [line for line, _ in _commands(block, prompt=prompt)]
 
 
 def inline() -> Iterator[Line]:
@@ -169,5 +184,40 @@ def parse(arguments: list[str]) -> None:
         command.make_context(name, rest, parent=whole)
 
 
-def _indented(text: str) -> list[str]:
-    return re.findall(r"(?:^    .*\n?)+", text, flags=re.MULTILINE)
+def _blocks(text: str) -> Iterator[tuple[str, bool]]:
+    """Blocks for a shell, each with whether its commands have a prompt. An indented one is for a
+    shell: anything else is fenced, with its language or ``text``."""
+    for found in _FENCE.finditer(text):
+        if found["language"] in _SHELLS:
+            yield found["text"], found["language"] == "console"
+    for block in _INDENTED.findall(_FENCE.sub("", text)):
+        yield textwrap.dedent(block), False
+
+
+def _commands(block: str, *, prompt: bool) -> Iterator[tuple[str, str]]:
+    """Each command as one line, and as a shell would be given it."""
+    rest = iter(block.splitlines())
+    for line in rest:
+        if prompt and not line.startswith("$ "):
+            continue
+        script = _COMMENT.sub("", line.removeprefix("$ "))
+        while _goes_on(script):
+            script += "\n" + _COMMENT.sub("", next(rest))
+        text = " ".join(script.replace("\\\n", " ").split())
+        if here := _HERE.search(script):
+            script = "\n".join(
+                [script, *itertools.takewhile(here["end"].__ne__, rest), here["end"]]
+            )
+        if text:
+            yield text, script
+
+
+def _goes_on(script: str) -> bool:
+    """Whether a line ends in the middle of a command: behind a backslash, or in quotes."""
+    if script.endswith("\\"):
+        return True
+    try:
+        shlex.split(script)
+    except ValueError:
+        return True
+    return False

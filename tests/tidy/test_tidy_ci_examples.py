@@ -35,7 +35,7 @@ def commands(path: Path) -> list[list[str]]:
     found = []
     for script in scripts(yaml.safe_load(path.read_text())):
         block = "\n".join(line.strip() for line in script.splitlines())
-        for line in commands_in(block):
+        for line in (line for line in commands_in(block) if line.startswith("faultlab ")):
             line = re.split(r" (?:\|\||&&|>) ", line)[0]
             words = re.sub(r"\$\{?\w+\}?", "1", line).replace('"', "").split()
             found.append(words[1:])

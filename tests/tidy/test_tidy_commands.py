@@ -1,4 +1,4 @@
-"""Every command line in the documents is one that works, and some test runs it."""
+"""Every command line of faultlab in the documents is one that works, and some test runs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from doc_commands import BY_OTHERS, LONG, QUICK, Line, inline, lines, parse
 from source_tree import ROOT
 from typer.exceptions import TyperException
 
-LINES = list(lines())
+LINES = [line for line in lines() if line.program == "faultlab"]
 
 
 @pytest.mark.parametrize("line", dict.fromkeys(LINES), ids=lambda line: line.text)
@@ -20,7 +20,7 @@ def test_the_parser_accepts_every_command_line(line: Line) -> None:
 
 def test_running_text_names_commands_and_options_that_exist() -> None:
     """It may leave out what a command needs (``faultlab report``), or say ``...`` for it."""
-    for line in dict.fromkeys(inline()):
+    for line in (line for line in dict.fromkeys(inline()) if line.program == "faultlab"):
         words = shlex.split(line.text.partition(" > ")[0])[1:]
         try:
             parse([word for word in words if word != "..."])
@@ -61,6 +61,6 @@ def test_continued_and_commented_lines_are_whole() -> None:
     """As a shell would read them."""
     from doc_commands import commands_in
 
-    block = "    faultlab run a \\\n      --seed 2   # twice\n    $ faultlab faults\nfaultlabs\n"
-    assert commands_in(block) == ["faultlab run a --seed 2", "faultlab faults"]
-    assert commands_in(block, prompt=True) == ["faultlab faults"]
+    block = "faultlab run a \\\n  --seed 2   # twice\n\n# a word\nx '{\n  1}'\ny <<'E'\n2\nE\nz\n"
+    assert commands_in(block) == ["faultlab run a --seed 2", "x '{ 1}'", "y <<'E'", "z"]
+    assert commands_in("$ x \\\n  1\nprinted\n$ y\n", prompt=True) == ["x 1", "y"]
