@@ -23,6 +23,8 @@ DIES = {("liveness", "engine-died"), ("liveness", "not-recovered")}
 WITH_BLOCKS_HELD = {*DIES, ("leak", None), ("release-once", "never-released")}
 WRONG = {("wrong-bytes", None), ("same-output", None)}
 WRITE = "extra_config.read_mode=false"
+TWO_RANKS = ["tp_size=2", "executor=multi-process", "async_scheduling=true", "max_virtual_s=400"]
+ONE_TOKEN = "workload.output_tokens=[1, 1]"
 SHORT = "workload.prompt_tokens=[10, 10]"
 
 # What has to be set, the fault, and what is broken by it.
@@ -30,6 +32,12 @@ FINDINGS = [
     pytest.param(["model=gemma-swa"], "completion-error", WITH_BLOCKS_HELD, id="several-groups"),
     pytest.param([], "no-session", WITH_BLOCKS_HELD, id="no-session"),
     pytest.param([], "message-dropped:node=p0", WITH_BLOCKS_HELD, id="half-a-welcome"),
+    pytest.param(
+        [*TWO_RANKS, ONE_TOKEN],
+        "control-plane-silent:phase=allocated",  # of one rank
+        {*WITH_BLOCKS_HELD, ("bounded-waiting", "stuck-step")},
+        id="one-rank",
+    ),
     pytest.param([SHORT], "wrong-params:wrong=no-blocks", WRONG, id="no-blocks"),
     pytest.param([], "wrong-params:wrong=short-blocks", WRONG, id="too-few-blocks"),
     pytest.param([], "wrong-params:wrong=no-blocks", WITH_BLOCKS_HELD, id="far-too-few-blocks"),

@@ -85,6 +85,15 @@ SIBLINGS = {
     "several groups": Sibling(faults=(_TWICE,), settings=("model=gemma-swa",)),
     "no session": Sibling(faults=("no-session",)),
     "half a welcome": Sibling(faults=("message-dropped:node=p0",)),
+    "one rank's error": Sibling(
+        faults=("control-plane-silent:phase=allocated",),
+        settings=(
+            "tp_size=2",
+            "executor=multi-process",
+            "async_scheduling=true",
+            "workload.output_tokens=[1, 1]",
+        ),
+    ),
     "too few blocks": Sibling(faults=("wrong-params:wrong=short-blocks",)),
     "missing parameter": Sibling(faults=("wrong-params:wrong=missing-key",)),
     "nonsense on a port": Sibling(faults=("malformed-message:at_s=0.05,node=p0",)),
