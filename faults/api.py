@@ -117,14 +117,12 @@ def campaign(
     from faults.campaign.canary import sing  # noqa: PLC0415
     from faults.campaign.plan import plan_here  # noqa: PLC0415
     from faults.campaign.store import ResultsBySeed, Store  # noqa: PLC0415
-    from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of  # noqa: PLC0415
+    from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions  # noqa: PLC0415
     from faults.results import CampaignRun  # noqa: PLC0415
 
     options = SwarmOptions(
         connector=connector, models=tuple(models or DEFAULT_MODELS), settings=dict(settings or {})
     )
-    for number in range(len(options.models)):  # refuse bad names before anything is started
-        scenario_of(number, options)
     plan = plan_here(options, range(seeds) if isinstance(seeds, int) else seeds, shard)
     with (
         _executor(executor, address, jobs, seed_limit_s) as workers,

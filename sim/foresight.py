@@ -31,6 +31,11 @@ def require_possible(scenario: Scenario) -> None:
     """
     _require_model(scenario)
     scenario.router.require_possible(in_pairs=legs_in_pairs(scenario))
+    require_sources(scenario)
+
+
+def require_sources(scenario: Scenario) -> None:
+    """UsageError when an overlay or the source of a connector is missing."""
     sources = GuestSources(None if scenario.overlay is None else Path(scenario.overlay))
     if not scenario.topology.colocated:
         for engine, connector in (

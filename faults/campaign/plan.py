@@ -9,8 +9,9 @@ from pathlib import Path
 import msgspec
 
 from faults.campaign.seeds import share
-from faults.campaign.swarm import SwarmOptions
+from faults.campaign.swarm import SwarmOptions, scenario_of
 from faults.campaign.under_test import SourcesUnderTest
+from sim.foresight import require_sources
 from sim.identity import source_digest, versions
 
 Shard = tuple[int, int]
@@ -49,7 +50,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 def plan_here(options: SwarmOptions, seeds: range, shard: Shard) -> Plan:
-    """The plan of a campaign that runs on the software that is installed here."""
+    """The plan of a campaign that runs on the software that is installed here.
+
+    Raises:
+        UsageError: a model, a connector, an overlay or a setting is not accepted.
+    """
+    for model in options.models:
+        scenario = scenario_of(seeds.start, msgspec.structs.replace(options, models=(model,)))
+        require_sources(scenario)
     versions = {**software(), "under_test": SourcesUnderTest(options).digest()}
     return Plan(options=options, first=seeds.start, end=seeds.stop, shard=shard, versions=versions)
 

@@ -64,7 +64,7 @@ def _roots(options: SwarmOptions) -> Iterator[Path]:
         for root in get_connector(name).roots if name else ():
             try:
                 source = installed.find(root)
-            except ModuleNotFoundError:  # the first run says so
+            except ModuleNotFoundError:  # it is in the overlay only
                 continue
             path = Path(source.path)
             yield path.parent if source.is_package else path

@@ -22,7 +22,7 @@ from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
 from faults.campaign.seeds import parse_seeds
 from faults.campaign.store import Store
-from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions, scenario_of
+from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions
 from faults.cli.campaign import Jobs, Model, Out, Resume, SeedLimit, Seeds, Settings, progress
 from faults.cli.campaign_summary import Junit, Known, excused_groups
 from faults.cli.options import setting_pairs
@@ -74,14 +74,11 @@ def command(
         models=tuple(model or DEFAULT_MODELS), settings=setting_pairs(setting or ())
     )
     sides = _sides(shared, connector, (before_overlay, overlay))
-    for side in sides:
-        for number in range(len(side.models)):
-            scenario_of(number, side)
+    plans = [plan_here(side, parse_seeds(seeds), (1, 1)) for side in sides]
     excused = excused_groups(known)
     campaigns = []
     with ExitStack() as stack:
-        for name, side in zip(_SIDES, sides, strict=True):
-            plan = plan_here(side, parse_seeds(seeds), (1, 1))
+        for name, plan in zip(_SIDES, plans, strict=True):
             store = Store(None if out is None else out / name, plan, resume=resume)
             campaigns.append(Campaign(stack.enter_context(store)))
         pool = stack.enter_context(Pool(jobs or os.cpu_count() or 1, seed_limit))

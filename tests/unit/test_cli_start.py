@@ -30,6 +30,8 @@ REFUSED = [
     ["run", "--fault", "crash:node=p7"],
     ["run", "--fault", "stop-token:request=req-99"],
     ["run", "--set", "tp_size=3", "--set", "executor=multi-process"],
+    ["campaign", "--seeds", "2", "--connector", "no.such:Thing"],
+    ["campaign", "--seeds", "2", "--set", "overlay=nowhere"],
     ["replay", "nowhere"],
     ["bench", "nonsense"],
 ]
