@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from hw_tests.child import run_to_end
 from hw_tests.preflight import Finding, Host, examine
 
 if TYPE_CHECKING:
@@ -35,16 +35,12 @@ _ROCM_FEATURES = frozenset(
 _LONGEST_CASE_S = 120
 
 
-class CaseFailed(AssertionError):
-    """A case failed in another process; the text is that process's."""
-
-
 class Arm(NamedTuple):
     """An implementation that can be asked for.
 
     Args:
         features: what it can do, in the words of ``Case.needs``.
-        run: runs a case; raises what the case raises, or CaseFailed.
+        run: runs a case; raises what the case raises, or ChildFailed.
         unavailable: why it cannot be used on this machine; None if it can.
     """
 
@@ -99,19 +95,8 @@ def preflight(peers: Sequence[str] = ()) -> list[Finding]:
 
 def run_beside(arm: str, case: Case, python: Path, environment: Mapping[str, str]) -> None:
     """Run ``case`` in a process of its own, which the library may end or leave busy."""
-    try:
-        done = subprocess.run(
-            [str(python), "-m", "hw_tests.arms.run_case", arm, case.name],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_CASE_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise CaseFailed(f"{case.name} did not end within {_LONGEST_CASE_S} s") from None
-    if done.returncode:
-        raise CaseFailed(f"exit code {done.returncode}\n{done.stderr[-3000:]}")
+    words = [str(python), "-m", "hw_tests.arms.run_case", arm, case.name]
+    run_to_end(words, _LONGEST_CASE_S, environment)
 
 
 ARMS: dict[str, Callable[[], Arm]] = {"sim": _sim, "mori-cpu": _mori_cpu, "rocm": _rocm}

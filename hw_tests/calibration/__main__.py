@@ -10,11 +10,12 @@ from typing import Any
 
 from hw_tests.arms import ARMS
 from hw_tests.calibration.fit import Fit, fit
-from hw_tests.calibration.measure import Loop, MeasurementFailed, Runner, in_groups, run_on_real
+from hw_tests.calibration.measure import Loop, Runner, in_groups, run_on_real
 from hw_tests.calibration.on_sim import predict, run_on
 from hw_tests.calibration.plan import shapes
 from hw_tests.calibration.report import Compared, document, fabric_toml, table
 from hw_tests.calibration.rows import Row, conditions, read_rows, write_rows
+from hw_tests.child import ChildFailed
 from sim.errors import UsageError
 from sim.scenario import find_fabric
 
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_rows(options.out / "benchmark.csv", rows)
         fitted = None if options.compare_only else fit(rows, base, options.hardware)
         found = _compared(rows, fitted, options)
-    except (UsageError, ValueError, OSError, MeasurementFailed) as error:
+    except (UsageError, ValueError, OSError, ChildFailed) as error:
         parser.error(str(error))
     (options.out / "parity.json").write_text(json.dumps(found, indent=1) + "\n")
     (options.out / "parity.txt").write_text(table(found))

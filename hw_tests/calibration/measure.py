@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hw_tests.calibration.rows import Shape
+from hw_tests.child import run_to_end
 
 _GAP = 64
 _PATIENCE_S = 900
@@ -94,15 +94,11 @@ def in_groups(shapes: Sequence[Shape], loop: Loop, run: Runner) -> list[float]:
     return found
 
 
-class MeasurementFailed(Exception):
-    """The process that measured ended; the text is its last words."""
-
-
 def run_on_real(arm: str) -> Runner:
     """Runs on the real library, in a process for each group: every engine keeps a core busy.
 
     Raises:
-        MeasurementFailed: from the runner.
+        ChildFailed: from the runner.
     """
     from hw_tests.arms.mori_cpu.build import prepare  # noqa: PLC0415  # not for that process
 
@@ -114,18 +110,9 @@ def run_on_real(arm: str) -> Runner:
 
     def run(shapes: Sequence[Shape], loop: Loop) -> list[float]:
         asked = json.dumps([loop, [dataclasses.asdict(shape) for shape in shapes]])
-        done = subprocess.run(
-            [str(python), "-m", "hw_tests.calibration.measure", arm],
-            input=asked,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_PATIENCE_S,
-        )
-        if done.returncode:
-            raise MeasurementFailed(f"exit code {done.returncode}\n{done.stderr[-3000:]}")
-        return [float(latency) for latency in json.loads(done.stdout.splitlines()[-1])]
+        command = [str(python), "-m", "hw_tests.calibration.measure", arm]
+        said = run_to_end(command, _PATIENCE_S, environment, asked)
+        return [float(latency) for latency in json.loads(said.splitlines()[-1])]
 
     return run
 

@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.report import NOTES, Report, write
 from hw_tests.cluster.run import NotReady, commands, connect, examine_hosts, run_each, run_pair
+from hw_tests.cluster.served import run_served, served_commands
+from hw_tests.cluster.suites import SERVED
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +26,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if options.only_print:
-        print("\n".join(commands(options)))
+        is_served = options.suite in SERVED
+        print("\n".join(served_commands(options) if is_served else commands(options)))
         return 0
     if options.settings.way == "hand":
         print("\n".join(commands(options)), flush=True)
@@ -52,8 +55,11 @@ def _run(options: Options, report: Report) -> int:
         try:
             hosts = connect(options, stack)
             examine_hosts(options, hosts, report)
-            run_each(options, hosts, report)
-            run_pair(options, hosts, report)
+            if options.suite in SERVED:
+                run_served(options, hosts, report)
+            else:
+                run_each(options, hosts, report)
+                run_pair(options, hosts, report)
         except NotReady as error:
             report.problems.append(str(error))
             return 2

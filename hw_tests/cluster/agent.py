@@ -7,15 +7,18 @@ standard output, a line each (`wire`). Runs below a `supervisor`, which ends all
 from __future__ import annotations
 
 import os
+import shlex
 import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hw_tests.child import Child, ChildFailed
 from hw_tests.cluster.facts import facts_of
 from hw_tests.cluster.wire import pack, unpack
 from hw_tests.process.launcher import Launcher, ProcessEnded, RemoteProcess, free_port
@@ -44,12 +47,22 @@ class LogPiece(NamedTuple):
     content: bytes
 
 
-class SuiteRun(NamedTuple):
-    """What became of a run of pytest."""
+OUT = "{out}"
+"""In words of a command that runs here: a new folder, of which all files are sent back."""
+
+
+class Ended(NamedTuple):
+    """What became of a command.
+
+    Args:
+        exit_code: of it.
+        output: all that it has written, of either kind.
+        files: that it left in its folder, by their path there.
+    """
 
     exit_code: int
-    junit: str
     output: str
+    files: dict[str, bytes]
 
 
 class Agent:
@@ -60,6 +73,7 @@ class Agent:
         self._preload: Sequence[str] = ()
         self._sent: dict[Path, int] = {}
         self._listening: list[socket.socket] = []
+        self._serving: dict[str, Child] = {}
 
     @cached_property
     def _launcher(self) -> Launcher:
@@ -117,18 +131,42 @@ class Agent:
     def pid(self, number: int) -> int:
         return self._process(number).pid
 
-    def pytest(self, arguments: Sequence[str], deadline_s: float) -> SuiteRun:
-        """Run tests that need this host alone."""
-        junit = self._folder / "junit.xml"
+    def run(self, words: Sequence[str], deadline_s: float) -> Ended:
+        """Run a command of this interpreter to its end; `OUT` in its words is its folder."""
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
         command = [sys.executable, "-m", "hw_tests.cluster.supervisor", f"--deadline={deadline_s}"]
-        command += ["--", sys.executable, "-m", "pytest", f"--junitxml={junit}", *arguments]
+        command += ["--", sys.executable, *(word.replace(OUT, str(folder)) for word in words)]
         # The pipe to its supervisor closes with this process, whatever ends it.
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as run:
             assert run.stdout is not None
             output = run.stdout.read().decode(errors="replace")
-        return SuiteRun(run.returncode, junit.read_text() if junit.exists() else "", output)
+        files = {
+            path.relative_to(folder).as_posix(): path.read_bytes()
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+        return Ended(run.returncode, output, files)
+
+    def serve(self, name: str, command: str) -> None:
+        """Start a server, which goes on until this process ends; what it writes is a log here."""
+        child = Child(name, shlex.split(command), self._folder / f"{name}.log")
+        child.start()
+        self._serving[name] = child
+
+    def serves(self, name: str, url: str) -> bool:
+        """Whether it answers ``/health``.
+
+        Raises:
+            ChildFailed: it has ended.
+        """
+        self._serving[name].check()
+        try:
+            with urllib.request.urlopen(f"{url}/health", timeout=_CONNECT_S) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
 
     def _process(self, number: int) -> RemoteProcess:
         return self._launcher.started[number]
@@ -153,7 +191,7 @@ def main() -> None:
         number, name, arguments = unpack(line)
         try:
             answer = Answer(number, "done", getattr(agent, name)(**arguments))
-        except ProcessEnded as error:
+        except (ProcessEnded, ChildFailed) as error:
             answer = Answer(number, "ended", str(error))
         except Exception as error:
             answer = Answer(number, "failed", f"{type(error).__name__}: {error}")

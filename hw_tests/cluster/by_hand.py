@@ -17,7 +17,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from hw_tests.cluster.supervisor import die_with_parent
+from hw_tests.child import die_with_parent
 
 _TOKEN_WITHIN_S = 10.0
 

@@ -13,17 +13,38 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from hw_tests.cluster.reach import Settings, Target, Way
-from hw_tests.cluster.suites import SUITES
+from hw_tests.cluster.suites import SERVED, SUITES
 from hw_tests.process.arms import PROCESS_ARMS
 from hw_tests.process.launcher import free_port
 from hw_tests.process.messages import HOST, Role
 
 ROLES: Mapping[str, Role] = {"producer": "kv_producer", "consumer": "kv_consumer"}
+PORTS: Mapping[str, int] = {"prefill": 8000, "decode": 8000, "control": 8001, "router": 8080}
+"""Of servers; prefill, control and router are on one host."""
+_VERIFY = "verify_reads"
 _ROOT = Path(__file__).parents[2]
 
 
 class BadOptions(ValueError):
     """The command line names something that cannot be; the text says what and what is needed."""
+
+
+class Serve(NamedTuple):
+    """Of a suite that serves a model.
+
+    Args:
+        commands: that serve, by the name of a server: prefill, decode, and if there is one control.
+        ports: by the name of a server; the router has one, too.
+        control_url: of a control that somebody else serves; empty if there is none.
+        start_within_s: within which each server has to be ready.
+        unverified: whether engines may do without ``verify_reads``.
+    """
+
+    commands: Mapping[str, str]
+    ports: Mapping[str, int]
+    control_url: str
+    start_within_s: float
+    unverified: bool
 
 
 class Options(NamedTuple):
@@ -33,8 +54,9 @@ class Options(NamedTuple):
         settings: of both hosts.
         targets: by role.
         arm: of the tests.
-        suite: a name of `SUITES`.
-        narrowed: further arguments of pytest.
+        suite: a name of `SUITES`, or one of `SERVED`.
+        serve: how the model of a `SERVED` suite is served.
+        narrowed: further arguments of pytest, or of the client of a `SERVED` suite.
         out: a new folder for the results.
         only_print: print the commands and run nothing.
     """
@@ -43,6 +65,7 @@ class Options(NamedTuple):
     targets: Mapping[Role, Target]
     arm: str
     suite: str
+    serve: Serve
     narrowed: Sequence[str]
     out: Path
     only_print: bool
@@ -76,15 +99,17 @@ def parse(arguments: Sequence[str]) -> Options:
     out = given.out or Path("hw-results") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     if out.exists() and not given.only_print:
         raise BadOptions(f"--out {out} exists; name a new folder")
+    serve = _serve(given)
     suite, narrowed = given.suite, given.pytest
-    return Options(settings, targets, given.arm, suite, narrowed, out, given.only_print)
+    return Options(settings, targets, given.arm, suite, serve, narrowed, out, given.only_print)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m hw_tests.cluster",
         description="Run the hardware suite with a producer on one host and a consumer on another.",
-        epilog="Further arguments, after --, go to pytest, such as: -- -k a_read_fills",
+        epilog="Further arguments, after --, go to pytest, such as: -- -k a_read_fills; with "
+        "--suite load or recall to hw_tests.load or recall, such as: -- --trace FILE --first",
     )
     add = parser.add_argument
     add("--producer", default="localhost", metavar="HOST[=ADDRESS]",
@@ -97,7 +122,8 @@ def _parser() -> argparse.ArgumentParser:
         help="how hosts are reached (default: %(default)s); hand: you type a command there",
     )
     add("--arm", choices=sorted(PROCESS_ARMS), default="rocm")
-    add("--suite", choices=sorted(SUITES), default="all")
+    add("--suite", choices=sorted([*SUITES, *SERVED]), default="all")
+    _add_serve(parser)
     add("--env", action="append", default=[], metavar="[ROLE:]NAME=VALUE",
         help="set there; for one side only after producer: or consumer:")  # fmt: skip
     add("--directory", default=str(_ROOT), help="of this source tree there (default: as here)")
@@ -115,6 +141,39 @@ def _parser() -> argparse.ArgumentParser:
     add("--print", dest="only_print", action="store_true", help="print the commands, run nothing")
     add("pytest", nargs="*", help=argparse.SUPPRESS)
     return parser
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("of --suite load and recall").add_argument
+    for name, where in (("prefill", "producer's"), ("decode", "consumer's")):
+        add(f"--{name}", metavar="COMMAND", help=f"such as 'vllm serve ...', on the {where} host")
+    add("--control", metavar="COMMAND",
+        help="likewise, on the producer's host; without it recall asks prefill")  # fmt: skip
+    add("--control-url", default="", metavar="URL", help="of one that somebody else serves")
+    add("--port", action="append", default=[], metavar="NAME=PORT",
+        help=f"of a server ({', '.join(map('{0[0]}={0[1]}'.format, PORTS.items()))})")  # fmt: skip
+    add("--start-within", type=float, default=1800.0, metavar="S",
+        help="until a server is ready (%(default)s)")  # fmt: skip
+    add("--unverified", action="store_true", help=f"do not insist on {_VERIFY}")
+
+
+def _serve(given: argparse.Namespace) -> Serve:
+    names = ("prefill", "decode", "control")
+    commands = {name: getattr(given, name) for name in names if getattr(given, name)}
+    ports = dict(PORTS)
+    for each in given.port:
+        name, _, port = each.partition("=")
+        if name not in ports or not port.isdecimal():
+            raise BadOptions(f"--port {each}: needed NAME=PORT with a name of {', '.join(ports)}")
+        ports[name] = int(port)
+    needed = {"load": names, "recall": names[:2]}.get(given.suite, ())
+    had = {*commands, *(["control"] if given.control_url else [])}
+    if missing := [f"--{name}" for name in needed if name not in had]:
+        raise BadOptions(f"--suite {given.suite} needs {', '.join(missing)}: a command that serves")
+    unverified = [name for name in needed[:2] if _VERIFY not in commands[name]]
+    if unverified and not given.unverified:
+        raise BadOptions(f"--{unverified[0]} does not set {_VERIFY}; do, or say --unverified")
+    return Serve(commands, ports, given.control_url, given.start_within, given.unverified)
 
 
 def _target(name: str, given: argparse.Namespace) -> Target:

@@ -7,6 +7,8 @@ from typing import Any
 
 from jinja2 import Environment
 
+from hw_tests.registered import HEAD
+
 _TEMPLATE = """{% macro table(rows) %}<table>
 <tr><th></th>{% for role in d.hosts %}<th>{{ role }}</th>{% endfor %}</tr>
 {% for name, values in rows %}<tr><th>{{ name }}</th>
@@ -33,6 +35,10 @@ pre { white-space: pre-wrap; margin: 0; max-height: 20em; overflow: auto }
 {% for test in d.tests if test.how == how %}<tr><td>{{ test.where }}</td><td>{{ test.name }}</td>
 <td>{{ '%.1f' | format(test.seconds) }}</td><td><pre>{{ test.reason }}</pre></td></tr>
 {% endfor %}</table>{% endfor %}
+{% if d.registered %}<h2>Registered caches</h2><pre>{{ d.registered.said }}</pre>
+<table><tr>{% for name in head %}<th>{{ name }}</th>{% endfor %}</tr>
+{% for row in d.registered.rows %}<tr>{% for cell in row %}<td>{{ cell }}</td>{% endfor %}</tr>
+{% endfor %}</table>{% endif %}
 <h2>Hosts</h2>
 {{ table(facts) }}
 <details><summary>Every package</summary>{{ table(installed) }}</details>
@@ -60,6 +66,7 @@ def page(document: Mapping[str, Any], digest: str) -> str:
     return template.render(
         d=document,
         digest=digest,
+        head=HEAD,
         facts=_rows([_flat(facts) for facts in hosts]),
         installed=_rows([facts["installed"] for facts in hosts]),
     )

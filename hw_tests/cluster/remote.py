@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hw_tests.cluster.agent import Answer, LogPiece, SuiteRun
+from hw_tests.cluster.agent import Answer, Ended, LogPiece
 from hw_tests.cluster.wire import pack, unpack
 from hw_tests.process.launcher import PATIENCE_S, ProcessEnded
 
@@ -43,7 +43,7 @@ class RemoteHost:
     """
 
     def __init__(self, name: str, address: str, command: Sequence[str], logs: Path) -> None:
-        self.name, self.address, self._logs = name, address, logs
+        self.name, self.address, self.logs = name, address, logs
         logs.mkdir(parents=True)
         self._said = logs / "host.log"
         self._answers: queue.SimpleQueue[Answer | None] = queue.SimpleQueue()
@@ -70,7 +70,7 @@ class RemoteHost:
 
     def start(self, name: str, program: str, argument: Any) -> RemoteHostProcess:
         number, log = self.ask("start", name=name, program=program, argument=argument)
-        return RemoteHostProcess(self, number, name, self._logs / log)
+        return RemoteHostProcess(self, number, name, self.logs / log)
 
     def free_port(self) -> int:
         return int(self.ask("free_port"))
@@ -106,12 +106,18 @@ class RemoteHost:
     def preload(self, modules: Sequence[str]) -> None:
         self.ask("preload", modules=list(modules))
 
-    def pytest(self, arguments: Sequence[str], deadline_s: float) -> SuiteRun:
+    def run(self, words: Sequence[str], deadline_s: float) -> Ended:
         patience = deadline_s + PATIENCE_S
-        run: SuiteRun = self.ask(
-            "pytest", _patience_s=patience, arguments=list(arguments), deadline_s=deadline_s
+        ended: Ended = self.ask(
+            "run", _patience_s=patience, words=list(words), deadline_s=deadline_s
         )
-        return run
+        return ended
+
+    def serve(self, name: str, command: str) -> None:
+        self.ask("serve", name=name, command=command)
+
+    def serves(self, name: str, url: str) -> bool:
+        return bool(self.ask("serves", name=name, url=url))
 
     def ask(self, request: str, _patience_s: float = _ANSWER_S, **arguments: Any) -> Any:
         """The result of a request to the agent.
@@ -177,8 +183,17 @@ class RemoteHost:
                 self._answers.put(message)
         self._answers.put(None)
 
+    def keep(self, name: str, ended: Ended) -> Path:
+        """Write what a command has written and left, in a log and a folder of that name."""
+        self._keep(f"{name}.log", ended.output.encode())
+        for file, content in ended.files.items():
+            path = self.logs / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return self.logs / name
+
     def _keep(self, name: str, content: bytes) -> None:
-        with (self._logs / name).open("ab") as log:
+        with (self.logs / name).open("ab") as log:
             log.write(content)
 
 

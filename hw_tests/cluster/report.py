@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from hw_tests.cluster.page import page
+from hw_tests.registered import compare
 
 How = Literal["passed", "failed", "not run"]
 NOTES = {
@@ -52,6 +53,7 @@ class Report:
         hosts: facts by role.
         tests: that have ended.
         problems: why nothing more could be run, or what ended it early.
+        registered: caches of served engines, as `hw_tests.registered` tells them.
     """
 
     arm: str
@@ -59,6 +61,7 @@ class Report:
     hosts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     tests: list[Test] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    registered: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[How, int]:
@@ -81,6 +84,15 @@ class Report:
             return f"INCOMPLETE: nothing was tested ({said})"
         return f"{'pass' if self.passed else 'FAIL'}: {said}"
 
+    def take_registered(self, logs: Mapping[str, Path]) -> None:
+        """Compare what the engines with these logs have registered; one more test."""
+        told = {n: path.read_text(errors="replace") if path.exists() else ""
+                for n, path in logs.items()}  # fmt: skip
+        evidence = compare(told)
+        self.registered = evidence.document()
+        how: How = "passed" if evidence.passed else "failed"
+        self.tests.append(Test("both", "registered caches", how, 0.0, evidence.said))
+
     def document(self, folder: Path) -> dict[str, Any]:
         """For JSON, with hashes of all files in ``folder``."""
         return {
@@ -93,6 +105,7 @@ class Report:
             "hosts": self.hosts,
             "counts": self.counts,
             "problems": self.problems,
+            "registered": self.registered,
             "tests": [test._asdict() for test in self.tests],
             "files": _hashes(folder),
         }

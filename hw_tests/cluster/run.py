@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from hw_tests.cluster import facts
+from hw_tests.cluster.agent import OUT
 from hw_tests.cluster.options import Options
 from hw_tests.cluster.reach import command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import Report, Test, read_junit
-from hw_tests.cluster.suites import SUITES
+from hw_tests.cluster.suites import SERVED, SUITES
 from hw_tests.process.arms import PRELOADED
 from hw_tests.process.host_pair import HostPair
 from hw_tests.process.messages import HOST, Role
@@ -39,6 +40,8 @@ def commands(options: Options) -> list[str]:
         lines += [f"# {role} on {target.name}", command_by_hand(settings, target)]
     if settings.way == "hand":
         lines.append(f"# those two are for this run only: {settings.answer_at} waits for them")
+    if options.suite in SERVED:
+        return lines
     alone = [settings.python, "-m", "pytest", *_alone(options)]
     if SUITES[options.suite].each_host:
         lines += ["# on each host, without the other", shlex.join(alone)]
@@ -130,7 +133,8 @@ def run_each(options: Options, hosts: Hosts, report: Report) -> None:
     roles = _one_role_of_each(hosts, report)
     print(f"on each of {len(roles)} hosts: pytest {' '.join(arguments)}", flush=True)
     pool = ThreadPoolExecutor(len(roles))
-    runs = {role: pool.submit(hosts[role].pytest, arguments, deadline_s) for role in roles}
+    words = ["-m", "pytest", f"--junitxml={OUT}/junit.xml", *arguments]
+    runs = {role: pool.submit(hosts[role].run, words, deadline_s) for role in roles}
     pool.shutdown(wait=False)
     for role, run in runs.items():
         try:
@@ -138,11 +142,10 @@ def run_each(options: Options, hosts: Hosts, report: Report) -> None:
         except HostLost as error:
             raise NotReady(str(error)) from None
         name = hosts[role].name
-        folder = options.out / f"{role.removeprefix('kv_')}-{name}"
-        (folder / "pytest.log").write_text(done.output)
-        (folder / "junit.xml").write_text(done.junit)
+        hosts[role].keep("pytest", done)
         print(f"{name}: {(done.output.strip().splitlines() or ['nothing'])[-1]}", flush=True)
-        report.tests += _tests(done.junit, name, done.exit_code, done.output)
+        junit = done.files.get("junit.xml", b"").decode()
+        report.tests += _tests(junit, name, done.exit_code, done.output)
 
 
 def run_pair(options: Options, hosts: Hosts, report: Report) -> None:

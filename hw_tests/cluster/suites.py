@@ -18,6 +18,9 @@ class Suite(NamedTuple):
     both: Sequence[str]
 
 
+SERVED = ("load", "recall")
+"""Suites without tests of pytest: a client asks a model that is served on both hosts (`served`)."""
+
 _LONG = ["-m", "soak or not soak"]
 
 SUITES = {

@@ -25,9 +25,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from hw_tests.child import die_with_parent
 from hw_tests.cluster.leftovers import PREFIX, hold, sweep
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_CHILD_SUBREAPER = 36
 _LONGEST_PLACE = 40
 _LOOK_S = 0.1
 _END_WITHIN_S = 30.0  # a process in the kernel's hands ends when the kernel lets go of it
@@ -105,11 +106,6 @@ def _run(command: Sequence[str], deadline_s: float, silence_s: float, scratch: s
             child.stdin.write(b"".join(line + b"\n" for line in lines if line))
             child.stdin.flush()
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that has started it ends."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _kill_all() -> None:

@@ -14,12 +14,13 @@ from typing import Any
 
 import aiohttp
 
+from hw_tests.child import ChildFailed
 from hw_tests.load.acts import ACTS
 from hw_tests.load.boot import boot_lines
 from hw_tests.load.page import lines, page
 from hw_tests.load.run import Phase, Plan, Run, Servers, document
 from hw_tests.load.send import Limits, requests_of
-from hw_tests.load.servers import Server, ServerFailed
+from hw_tests.load.servers import Server
 from hw_tests.registered import compare
 from sim.errors import UsageError
 
@@ -36,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, value in _FIRST.items():
         if getattr(options, name) is None:
             setattr(options, name, value if options.first else _ALL[name])
-    if not options.unverified and not all(_VERIFY in c for c in (options.prefill, options.decode)):
+    if not options.unverified and not all(
+        _VERIFY in command for command in (options.prefill, options.decode) if command is not None
+    ):
         parser.error(f"--prefill and --decode do not set {_VERIFY}; do, or say --unverified")
     plan = _plan(options)
     try:
@@ -54,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for server in servers.all():
             server.kill()
     found["boot"] = {server.name: boot_lines(server.log) for server in servers.all()}
-    evidence = compare({server.name: server.told() for server in servers.engines()})
+    evidence = compare({name: process.told() for name, process in servers.engines().items()})
     found["registered"] = evidence.document()
     found["passed"] = found["passed"] and evidence.passed
     options.out.write_text(json.dumps(found, indent=1) + "\n")
@@ -83,7 +86,7 @@ async def _run(plan: Plan, servers: Servers, options: argparse.Namespace) -> dic
                     print(f"{phase.name}: done", file=sys.stderr, flush=True)
         except TimeoutError:
             stopped = f"--deadline: not done within {options.deadline:g} s"
-        except (ServerFailed, ValueError) as error:
+        except (ChildFailed, ValueError) as error:
             stopped = str(error)
         return document(plan, phases, await run.counters(), stopped)
 
@@ -129,7 +132,10 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--trace", type=Path, required=True, help="of Mooncake's form")
     for name in ("prefill", "decode", "control"):
-        add(f"--{name}", required=True, metavar="COMMAND", help="such as 'vllm serve ...'")
+        is_needed = name == "prefill"  # which is killed
+        elsewhere = "" if is_needed else "; none: somebody else starts it"
+        add(f"--{name}", required=is_needed, metavar="COMMAND",
+            help=f"such as 'vllm serve ...'{elsewhere}")  # fmt: skip
         add(f"--{name}-url", required=True, metavar="URL", help="where it serves, without /v1")
     add("--router-port", type=int, required=True, metavar="PORT", help="for the router")
     add("--first", action="store_true", help="one act and limits for a quarter of an hour")

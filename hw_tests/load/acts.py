@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
-import aiohttp
-
-from hw_tests.load.servers import Server
-
-Act = Callable[[Server, aiohttp.ClientSession, float, float], Awaitable[None]]
-"""Called with the producer, its patience in seconds, and how long it is to be away."""
+from hw_tests.child import Child
 
 
-async def _killed(
-    producer: Server, session: aiohttp.ClientSession, patience_s: float, away_s: float
-) -> None:
-    producer.kill()
-    await asyncio.sleep(away_s)
-    producer.start()
-    await producer.ready(session, patience_s)
+class Act(NamedTuple):
+    """Something that happens to a producer.
+
+    Args:
+        begin: makes it go away.
+        end: brings it back; it has to become ready then.
+        is_brief: whether it is brought back at once.
+        must_fail: whether requests are asked of it while it is not there, so that one has to fail.
+    """
+
+    begin: Callable[[Child], None]
+    end: Callable[[Child], None]
+    is_brief: bool = False
+    must_fail: bool = False
 
 
-async def _stopped(
-    producer: Server, session: aiohttp.ClientSession, patience_s: float, away_s: float
-) -> None:
-    producer.suspend()
-    await asyncio.sleep(away_s)
-    producer.resume()
-    await producer.ready(session, patience_s)
-
-
-async def _restarted(
-    producer: Server, session: aiohttp.ClientSession, patience_s: float, away_s: float
-) -> None:
-    await _killed(producer, session, patience_s, 0.0)
-
-
-ACTS: Final[dict[str, Act]] = {"killed": _killed, "stopped": _stopped, "restarted": _restarted}
-MUST_FAIL: Final = ("killed",)
-"""Acts under which some request is asked of a producer that is not there, so one has to fail."""
+ACTS: Final = {
+    "killed": Act(Child.kill, Child.start, must_fail=True),
+    "stopped": Act(Child.suspend, Child.resume),
+    "restarted": Act(Child.kill, Child.start, is_brief=True),
+}

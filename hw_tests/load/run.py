@@ -10,7 +10,8 @@ from typing import Any
 
 import aiohttp
 
-from hw_tests.load.acts import ACTS, MUST_FAIL
+from hw_tests.child import Child
+from hw_tests.load.acts import ACTS
 from hw_tests.load.checks import (
     Check,
     all_served,
@@ -75,9 +76,10 @@ class Servers:
     def all(self) -> list[Server]:
         return [self.prefill, self.decode, self.control, self.router]
 
-    def engines(self) -> list[Server]:
-        """Those that hand over to each other, and whose logs are here."""
-        return [server for server in (self.prefill, self.decode) if server.is_ours]
+    def engines(self) -> dict[str, Child]:
+        """The processes of those that hand over to each other, and whose logs are here."""
+        both = (self.prefill, self.decode)
+        return {each.name: each.process for each in both if each.process is not None}
 
 
 class Run:
@@ -88,7 +90,7 @@ class Run:
         self._model = self._control_model = ""
 
     async def start(self) -> None:
-        """Start the servers and wait for them. Raises ServerFailed, or ValueError for a model."""
+        """Start the servers and wait for them. Raises ChildFailed, or ValueError for a model."""
         for server in self._servers.all():
             server.start()
         waits = (s.ready(self._session, self._plan.start_s) for s in self._servers.all())
@@ -126,18 +128,22 @@ class Run:
 
     async def _disturbed(self, name: str, number: int) -> Phase:
         """New prompts, so that nothing is cached; the act begins with the middle one."""
-        phase = Phase(f"producer {name} under load")
+        phase, act = Phase(f"producer {name} under load"), ACTS[name]
         requests = requests_of(self._plan.trace, self._plan.limits, seed=2 * number - 1)
         later = requests_of(self._plan.trace, self._plan.limits, seed=2 * number)
         strike_s = requests[len(requests) // 2].at_s
 
         async def strike() -> None:
             await asyncio.sleep(strike_s)
-            plan, producer = self._plan, self._servers.prefill
-            await ACTS[name](producer, self._session, plan.start_s, plan.away_s)
+            producer = self._servers.prefill
+            assert producer.process is not None
+            act.begin(producer.process)
+            await asyncio.sleep(0 if act.is_brief else self._plan.away_s)
+            act.end(producer.process)
+            await producer.ready(self._session, self._plan.start_s)
 
         (phase.router, phase.control), _ = await asyncio.gather(self._both(requests), strike())
-        told = errors_are_told(phase.router, self._plan.answer_s, expected=name in MUST_FAIL)
+        told = errors_are_told(phase.router, self._plan.answer_s, expected=act.must_fail)
         phase.checks = [
             told,
             all_served("the control's requests are served", phase.control),
@@ -159,8 +165,9 @@ class Run:
 
     async def _lives(self) -> Check:
         decode = self._servers.decode
-        healthy = decode.is_alive and await decode.healthy(self._session)
-        seen = "healthy" if healthy else f"not healthy, process alive: {decode.is_alive}"
+        is_alive = decode.process is None or decode.process.is_alive
+        healthy = is_alive and await decode.healthy(self._session)
+        seen = "healthy" if healthy else f"not healthy, process alive: {is_alive}"
         return Check("the decode engine lives", healthy, seen)
 
     async def _all_free(self) -> Check:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import multiprocessing
 import os
 import pkgutil
@@ -22,9 +21,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
+from hw_tests.child import die_with_parent
 from hw_tests.process.messages import HOST
 
-_PR_SET_PDEATHSIG = 1
 PATIENCE_S = 60.0
 """For anything that has no deadline of its own; a busy machine is slow."""
 _LOOK_S = 0.02
@@ -196,7 +195,7 @@ def _run(program: str, commands: Connection, argument: Any, log: Path) -> None:
     """The first that a process does."""
     os.setsid()
     _let_the_server_end()
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    die_with_parent()
     test = multiprocessing.parent_process()
     if test is None or not test.is_alive():  # before the call took effect
         os._exit(1)

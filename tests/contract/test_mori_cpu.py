@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hw_tests.arms import ARMS, CaseFailed
+from hw_tests.arms import ARMS
 from hw_tests.arms.mori_cpu.build import Unavailable, prepare
+from hw_tests.child import ChildFailed
 from hw_tests.conformance.arm import Case
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ def test_what_fails_beside_the_library_fails_here_with_its_text() -> None:
     arm = ARMS["mori-cpu"]()
     if (reason := arm.unavailable()) is not None:
         pytest.skip(reason)
-    with pytest.raises(CaseFailed, match=r"exit code 1\n.*Traceback"):
+    with pytest.raises(ChildFailed, match=r"exit code 1\n.*Traceback"):
         arm.run(Case("9.9", _check, frozenset()))
 
 

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import served_runs
 from far_hosts import ROOT, make_clients, marked, until, until_none
+from load_runs import write_trace
 
 pytestmark = pytest.mark.soak
 TWO = ["--producer=node1=127.0.0.2", "--consumer=node2=127.0.0.3", "--arm=sim"]
@@ -78,3 +80,71 @@ def test_a_side_that_dies_ends_the_run(tmp_path: Path) -> None:
     assert document["counts"]["passed"] == 0
     assert any("the connection to node" in test["reason"] for test in document["tests"])
     until_none(mark)
+
+
+@pytest.mark.parametrize(
+    ("suite", "more"),
+    [
+        ("load", ["--act", "killed", "--away", "0.3", "--settle-within", "5", "--requests", "12"]),
+        ("recall", ["--words", "120", "--needles", "2", "--seeds", "1"]),
+    ],
+)
+def test_a_model_is_served_on_two_hosts(suite: str, more: list[str], tmp_path: Path) -> None:
+    """Servers that speak vLLM's HTTP: prefill is on one host and decode on the other; all that they
+    have written is here, and nothing of them is left."""
+    write_trace(tmp_path / "trace.jsonl")
+    trace = ["--trace", str(tmp_path / "trace.jsonl")] if suite == "load" else []
+    with served_runs.start(tmp_path, suite, "--", *trace, *more) as run:
+        assert run.stdout is not None
+        said = run.stdout.read()
+    assert run.returncode == 0, said
+    document = report_of(tmp_path)
+    assert document["counts"]["failed"] == document["counts"]["not run"] == 0
+    names = [test["name"] for test in document["tests"]]
+    assert any(name.startswith(f"{suite}: ") for name in names)
+    assert {"registered caches", "decode serves to the end"} <= set(names)
+    assert document["registered"]["passed"]
+    files = set(document["files"])
+    prefill = "load/prefill.log" if suite == "load" else "prefill.log"
+    assert {f"producer-node1/{prefill}", "consumer-node2/decode.log"} <= files
+    assert {f"producer-node1/{suite}/{suite}.{end}" for end in ("json", "html")} <= files
+    assert marked(served_runs.mark_of(tmp_path)) == {}
+
+
+@pytest.mark.parametrize(
+    ("is_whole", "code", "said"),
+    [
+        (False, 1, "on node2: decode has ended with exit code -9"),
+        (True, 2, "INCOMPLETE: the connection to node2 is gone"),
+    ],
+    ids=["engine", "host"],
+)
+def test_a_second_host_that_is_lost_is_told(
+    is_whole: bool, code: int, said: str, tmp_path: Path
+) -> None:
+    """Its decode engine alone, or with everything there, when the client has begun: the client ends
+    with red checks, the run ends with it, and nothing is left."""
+    mark = served_runs.mark_of(tmp_path)
+    write_trace(tmp_path / "trace.jsonl")
+    client = ["--trace", str(tmp_path / "trace.jsonl"), "--start-within", "10"]
+    client += ["--settle-within", "5", "--answer-within", "20"]
+    with served_runs.start(tmp_path, "load", "--", *client) as run:
+        until(lambda: _pids(mark, "hw_tests.router"), lambda: marked(mark))
+        (decode,) = _pids(mark, f"fake_serve.py --port {served_runs.port_of(run, 'decode')}")
+        agent = int(Path(f"/proc/{decode}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(agent if is_whole else decode, signal.SIGKILL)
+        assert run.wait(300) == code
+    document = report_of(tmp_path)
+    reasons = [test["reason"] for test in document["tests"] if test["how"] == "failed"]
+    assert said in "".join([document["verdict"], *reasons])
+    until_none(mark)
+
+
+def _pids(mark: str, words: str) -> list[int]:
+    """Of processes with these words, without those that only start them."""
+    starters = ("-m hw_tests.load", "cluster.supervisor")
+    return [
+        pid
+        for pid, line in marked(mark).items()
+        if words in line and not any(word in line for word in starters)
+    ]

@@ -60,7 +60,9 @@ class Engine:
             self._running -= 1
 
     def _answer(self, body: dict[str, Any]) -> dict[str, Any]:
-        text = f" {sum(index * token for index, token in enumerate(body['prompt'], 1)) % 99_991}"
+        prompt = body["prompt"]
+        tokens = prompt.encode() if isinstance(prompt, str) else prompt
+        text = f" {sum(index * token for index, token in enumerate(tokens, 1)) % 99_991}"
         return {"choices": [{"text": text, "finish_reason": "length"}]}
 
     def _hold(self) -> dict[str, Any]:

@@ -142,7 +142,7 @@ def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
     words[words.index("--decode") + 1] = "sh -c 'echo verify_reads: no GPU; exit 3'"
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert "decode ended before it was ready\nverify_reads: no GPU" in done.stdout
+    assert "decode has ended with exit code 3\nverify_reads: no GPU" in done.stdout
     assert "FAIL registered caches: " in done.stdout
     assert json.loads((tmp_path / "load.json").read_text())["passed"] is False
 

@@ -1,0 +1,119 @@
+"""Processes of this machine: run to their end, or kept with a log until they are not wanted."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_LAST_WORDS = 3000
+
+
+class ChildFailed(Exception):
+    """A process did not start, ended badly or took too long; the text has its last words."""
+
+
+def run_to_end(
+    command: Sequence[str], timeout_s: float, environment: Mapping[str, str], given: str = ""
+) -> str:
+    """What a command writes to its standard output.
+
+    Args:
+        command: with its arguments.
+        timeout_s: after which it is killed.
+        environment: all of it.
+        given: its standard input.
+
+    Raises:
+        ChildFailed: it did not end in time, or not with exit code 0.
+    """
+    try:
+        done = subprocess.run(
+            command,
+            input=given,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        raise ChildFailed(f"{' '.join(command)} did not end within {timeout_s:g} s") from None
+    if done.returncode:
+        raise ChildFailed(f"exit code {done.returncode}\n{done.stderr[-_LAST_WORDS:]}")
+    return done.stdout
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when the one that has started it ends."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Child:
+    """A command in a session of its own, which writes to a log and ends with this process.
+
+    Args:
+        name: for messages.
+        command: with its arguments.
+        log: a file, which later lives of the command go on with.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name, self._command, self._log = name, command, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Raises ChildFailed if there is no such command."""
+        with self._log.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    preexec_fn=die_with_parent,
+                )
+            except OSError as error:
+                raise ChildFailed(f"{self.name}: {self._command[0]}: {error.strerror}") from None
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def check(self) -> None:
+        """Raises ChildFailed if it has ended."""
+        if not self.is_alive:
+            code = None if self._process is None else self._process.returncode
+            raise ChildFailed(f"{self.name} has ended with exit code {code}\n{self.last_words()}")
+
+    def kill(self) -> None:
+        """As ``kill -9`` of it and its group; returns when it is gone."""
+        if self._process is None:
+            return
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+
+    def suspend(self) -> None:
+        """As ``kill -STOP``, of its group."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+    def told(self) -> str:
+        """Its log so far."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+    def last_words(self) -> str:
+        return self.told()[-_LAST_WORDS:]
