@@ -86,6 +86,9 @@ NEEDS = {
     "python -m hw_tests.cluster --way ssh --producer node1 --consumer node2": Needs(
         "hosts", "tests/soak/test_cluster_sshd.py"
     ),
+    "python -m hw_tests.cluster --way ssh --producer node1 --consumer node2 --suite ...": Needs(
+        "hosts", "tests/soak/test_cluster_runs.py::test_a_model_is_served_on_two_hosts"
+    ),
     "python -m hw_tests.cluster --way srun ...": Needs("hosts", _TWO_HOSTS),
     "python -m hw_tests.cluster --way hand ...": Needs("hosts", "tests/unit/test_cluster_hosts.py"),
     "export VLLM_SSM_CONV_STATE_LAYOUT=DS": Needs("engines", _SERVED),

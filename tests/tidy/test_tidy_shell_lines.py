@@ -64,7 +64,7 @@ def test_nothing_needs_hardware_that_could_be_run() -> None:
             )
         if needs.what == "hosts":
             assert " --way " in key
-    assert len(NEEDS) <= 13, "a line that nobody has run is a promise; run it, or review this"
+    assert len(NEEDS) <= 14, "a line that nobody has run is a promise; run it, or review this"
 
 
 def targets() -> Iterator[str]:
