@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,12 +22,19 @@ from faults.cli.reexec import simulation_environment
 
 pytestmark = pytest.mark.soak
 MARKED = [page for page in PAGES if "\n<!-- long -->\n" in page.read_text()]
-FROM_HOWTOS = [line for line, where in BY_OTHERS.items() if Path(where).name == Path(__file__).name]
+FROM_HOWTOS = [line for line, test in BY_OTHERS.items() if test.endswith("howtos_add_works")]
+ON_A_PEER, HERE = (line for line, test in BY_OTHERS.items() if test.endswith("what_another_has"))
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    """What a reader is taken to have: files of his own, and a checkout of vLLM."""
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What a reader is taken to have: files and a connector of his own, and a checkout of vLLM."""
+    (tmp_path / "package").mkdir()
+    connector = (ROOT / "sim" / "reference" / "connector.py").read_text()
+    own = connector.replace("ReferenceConnector", "Class")
+    (tmp_path / "package" / "module.py").write_text(own)
+    (tmp_path / "package" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
     shutil.copy(ROOT / "faults" / "cli" / "scenario_template.yaml", tmp_path / "my.yaml")
     shutil.copy(ROOT / "sim" / "fabric" / "fabrics" / "cx7.toml", tmp_path / "my.toml")
     shutil.copy(ROOT / "sim" / "engine" / "accelerators" / "mi300x.toml", tmp_path / "my-gpu.toml")
@@ -74,6 +82,24 @@ def test_what_the_howtos_add_works(tmp_path: Path) -> None:
     assert (fault["kind"], fault["strikes"]) == ("message-jitter", 1)
     assert documents[1]["requests"]["length"] == 4
     assert "patience" in {violation["oracle"] for violation in documents[2]["violations"]}
+
+
+def test_a_machine_is_told_what_another_has() -> None:
+    """It is its own peer here; where a version is missing, it says which."""
+    environment = simulation_environment({"PYTHONPATH": str(ROOT)})
+    command = [sys.executable, "-m", "faults.cli"]
+    with subprocess.Popen([*command, *shlex.split(ON_A_PEER)[1:]], env=environment) as peer:
+        address = shlex.split(HERE)[-1].replace("node2", "localhost")
+        asked = [*command, *shlex.split(HERE)[1:-1], address, "--json"]
+        told = {"found": "no answer"}
+        while told["found"].startswith("no answer"):
+            assert peer.poll() is None
+            ran = subprocess.run(asked, env=environment, capture_output=True, text=True)
+            told = json.loads(ran.stdout)["checks"][-1]
+        peer.send_signal(signal.SIGINT)
+        assert peer.wait() == 130
+    assert told["name"] == f"peer {address}"
+    assert told["ok"] or told["found"].startswith("an answer, but this machine has no ")
 
 
 def test_what_the_howto_for_faults_says_is_all_that_tests_ask_for(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ LONG = {
     "faultlab run --connector moriio --set producer_connector=hybrid": 0,
     'faultlab run --extra-config \'{"read_mode": "false"}\'': 0,
     "faultlab run --connector reference": 0,
+    'faultlab run --connector package.module:Class --extra-config \'{"key": "value"}\'': 0,
     "faultlab run --connector example --set length_scale=0.05": 0,
     "faultlab run late-hand-off --overlay ~/vllm": 1,
     "faultlab fabrics mi300x-thor2": 0,
@@ -81,6 +82,8 @@ LONG = {
 }
 """Run by ``tests/soak/test_long_commands.py``, with their exit codes."""
 
+_HOWTOS = "tests/soak/test_long_commands.py::test_what_the_howtos_add_works"
+_PEERS = "tests/soak/test_long_commands.py::test_a_machine_is_told_what_another_has"
 BY_OTHERS = {
     "faultlab run --model llama --trace mooncake_fast25_conversation_trace.jsonl "
     "--set topology.producers=16 --set topology.consumers=16 --json --out hour-16p16d": (
@@ -89,30 +92,22 @@ BY_OTHERS = {
     "faultlab faults": "tests/scenario/test_howtos.py",
     "faultlab oracles": "tests/scenario/test_howtos.py",
     "faultlab models": "tests/unit/test_cli_lists.py",
-    "faultlab run --requests 4 --set length_scale=0.05 --fault message-jitter:count=3,up_to_ms=5": (
-        "tests/soak/test_long_commands.py"
-    ),
-    "faultlab run --model small-gqa --requests 4 --set length_scale=0.05": (
-        "tests/soak/test_long_commands.py"
-    ),
+    "faultlab run --requests 4 --set length_scale=0.05 "
+    "--fault message-jitter:count=3,up_to_ms=5": _HOWTOS,
+    "faultlab run --model small-gqa --requests 4 --set length_scale=0.05": _HOWTOS,
     "faultlab run late-hand-off --set "
-    "workload.requests='[{request_id: late, prompt: [[1, 64]], max_tokens: 2}]'": (
-        "tests/soak/test_long_commands.py"
-    ),
-    'faultlab run --connector package.module:Class --extra-config \'{"key": "value"}\'': (
-        "only whoever reads it has that connector"
-    ),
+    "workload.requests='[{request_id: late, prompt: [[1, 64]], max_tokens: 2}]'": _HOWTOS,
     "faultlab campaign --seeds 100 --connector hybrid --fabric calibration/fabric.toml": (
         "tests/unit/test_campaign.py has a campaign's fabric; a hundred seeds take minutes"
     ),
-    "faultlab doctor --hardware --serve 6300": "waits for another machine",
-    "faultlab doctor --hardware --peer node2:6300": "asks another machine",
+    "faultlab doctor --hardware --serve 6300": _PEERS,
+    "faultlab doctor --hardware --peer node2:6300": _PEERS,
     "faultlab bench": "tests/unit/test_bench.py; in full it takes minutes",
     "faultlab bench --full": "tests/unit/test_bench.py; in full it takes most of an hour",
     "faultlab bench standard-fault-free kernel --json": "tests/unit/test_bench.py",
     "faultlab bench compare": "tests/unit/test_bench_compare.py; in full it takes half a minute",
     "faultlab bench trace-100 --trace mooncake_fast25_conversation_trace.jsonl": (
-        "needs a trace that is not part of this repository"
+        "tests/unit/test_bench.py, with a trace of its own; that one is not shipped"
     ),
 }
 """What only another test can run, by that test or by the reason why nothing here can."""
