@@ -30,6 +30,7 @@ from connector.transport import (
 )
 
 _LONGEST_BACKOFF_S = 0.05
+_SETTLE_S = 1.0  # how much too early the library may tell of reads that are verified and repeated
 _SHARE_OF_FIRST = 0.5  # of a load's time; the rest is for its second reads
 
 
@@ -160,6 +161,8 @@ class LoadSteps:
     def _read(self, load: Load, now: float) -> LoadEvent | None:
         self._post_again(load, now)
         state = state_of(load.statuses)
+        if state is ReadState.DONE and _settles(load, now):
+            state = ReadState.IN_FLIGHT
         if state is ReadState.DONE:
             return LoadEvent.SUCCEEDED if load.order.hold is not None else LoadEvent.UNCONFIRMED
         limit = load.deadline
@@ -182,6 +185,7 @@ class LoadSteps:
         assert load.peer is not None
         assert load.endpoint is not None
         load.fence_until = now + self._timeouts.fence_s
+        load.settles_at = now + _SETTLE_S
         self._endpoints.retire(load.endpoint, peer=load.peer.name, reason=load.reason)
         return event
 
@@ -279,12 +283,19 @@ def _full(load: Load) -> list[int]:
 
 
 def _may_read_again(load: Load, now: float) -> bool:
-    """Once, and only what the producer can be asked about: another may have freed the blocks. Not
-    what is verified: the bytes of the first reads would pass for those of the second, which a
-    library that is not to be believed may still write when the blocks are somebody else's."""
-    if load.first_reason or load.is_verified:
+    """Once, and only what the producer can be asked about: another may have freed the blocks."""
+    needed_s = 2 * _SETTLE_S if load.is_verified else 0.0
+    is_first = not load.first_reason and load.order.hold is not None
+    return is_first and now + needed_s < load.deadline
+
+
+def _settles(load: Load, now: float) -> bool:
+    """Whether second reads that are verified may still write. The bytes of the first could pass for
+    theirs, so not even a digest tells that they have ended."""
+    if not (load.is_verified and load.first_reason):
         return False
-    return load.order.hold is not None and now < load.deadline
+    load.settles_at = load.settles_at or now + _SETTLE_S
+    return now < load.settles_at
 
 
 def _may_land(load: Load, now: float) -> bool:
@@ -295,6 +306,8 @@ def _may_land(load: Load, now: float) -> bool:
     that is believed only if the bytes are those of the producer.
     """
     assert load.endpoint is not None
+    if load.state is LoadState.REPAIRING and load.is_verified and now < load.settles_at:
+        return True
     if load.endpoint.is_quiet or now >= load.fence_until:
         return False
     return load.is_verified or state_of(load.statuses) is not ReadState.DONE

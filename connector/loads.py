@@ -40,7 +40,8 @@ class Load:
 
     ``is_verified`` is by the peer's word from the handshake, which it may have to repeat for others
     before this load is confirmed; ``to_verify`` what it has still to be asked about;
-    ``first_reason`` why the first reads were given up, if they are repeated.
+    ``first_reason`` why the first reads were given up, if they are repeated; ``settles_at`` when a
+    library that tells of success too early has written what it told of.
     """
 
     order: LoadOrder
@@ -55,6 +56,7 @@ class Load:
     backoff_s: float = FIRST_BACKOFF_S
     next_at: float = 0.0
     fence_until: float = 0.0
+    settles_at: float = 0.0
     is_verified: bool = False
     to_verify: list[Share] = field(default_factory=list)
     asked: Asked | None = None
@@ -77,4 +79,4 @@ class Load:
         self.first_reason = self.reason
         self.endpoint = None
         self.batches, self.statuses = [], []
-        self.backoff_s, self.next_at = FIRST_BACKOFF_S, 0.0
+        self.backoff_s, self.next_at, self.settles_at = FIRST_BACKOFF_S, 0.0, 0.0

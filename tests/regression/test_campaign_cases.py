@@ -91,7 +91,7 @@ def test_an_engine_that_stood_still_in_a_synchronous_load_lives_on(perturb: str)
     assert result.outcome.violations == []
 
 
-def test_a_verified_load_is_not_read_again() -> None:
+def test_a_verified_load_that_is_read_again_waits_for_what_was_told_too_early() -> None:
     """What its first reads brought, before their queue pair failed, had the right digests when the
     library called the second ones done, whose last bytes came when the blocks were free."""
     one = InlineWorkload((InlineRequest("one", ((3, 1), (4, 1)), max_tokens=1),))
@@ -112,6 +112,19 @@ def test_a_verified_load_is_not_read_again() -> None:
     result = run(msgspec.structs.replace(scenario, faults=faults)).result
     assert "queue-pair-error" in [record.kind for record in result.log.records]
     assert result.outcome.violations == []
+
+
+@pytest.mark.requirement("S8")
+def test_a_queue_pair_that_failed_without_a_word_costs_a_verified_load_time_only() -> None:
+    """It is read once more, and the request is answered some two seconds later than else."""
+    settings = {"connector": "hybrid", "extra_config": "{verify_reads: all}"}
+    scenario = with_settings(Scenario(model="llama", workload=APART, quiet_phase_s=70.0), settings)
+    faults = (msgspec.to_builtins(parse("queue-pair-error:event=none,phase=read_done")),)
+    result = run(msgspec.structs.replace(scenario, faults=faults)).result
+    assert "queue-pair-error" in [record.kind for record in result.log.records]
+    assert result.outcome.violations == []
+    assert set(result.outcome.requests) == {"total", "length", "unfinished"}
+    assert result.outcome.requests["unfinished"] == 0
 
 
 @pytest.mark.requirement("R14", "R19")
