@@ -14,10 +14,11 @@ import pytest
 from hw_tests.arms import ARMS, Arm, preflight
 from hw_tests.preflight import CHECKS, Finding
 from hw_tests.process.host_pair import HostPair
+from hw_tests.unverified import NOTE
 
 _RULED_OUT = "cannot run, and --require-hardware is set"
 _NEEDS_THE_SIMULATOR = ("test_transfer_geometry.py", "test_calibration.py")
-_UNVERIFIED = "arm rocm: unverified on hardware, so a failure may be the test's own"
+_UNVERIFIED = f"arm rocm: {NOTE}"
 _PREFLIGHT = "test_hardware_preflight.py"
 
 

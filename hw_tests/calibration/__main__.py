@@ -16,6 +16,7 @@ from hw_tests.calibration.plan import shapes
 from hw_tests.calibration.report import Compared, document, fabric_toml, table
 from hw_tests.calibration.rows import Row, conditions, read_rows, write_rows
 from hw_tests.child import ChildFailed
+from hw_tests.unverified import NOTE
 from sim.errors import UsageError
 from sim.scenario import find_fabric
 
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (options.out / "parity.json").write_text(json.dumps(found, indent=1) + "\n")
     (options.out / "parity.txt").write_text(table(found))
     print(table(found))
+    if options.arm == "rocm":
+        print(NOTE)
     return 0
 
 

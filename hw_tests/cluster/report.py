@@ -14,14 +14,12 @@ from typing import Any, Literal, NamedTuple
 
 from hw_tests.cluster.page import page
 from hw_tests.registered import compare
+from hw_tests.unverified import NOTE
 
 How = Literal["passed", "failed", "not run"]
 NOTES = {
     "sim": "simulated library: tells nothing about GPUs, NICs or ROCm",
-    "rocm": (
-        "unverified on hardware: none of these tests has been run on GPUs and a real NIC before "
-        "this release, so a failure may be the test's own"
-    ),
+    "rocm": NOTE,
 }
 
 

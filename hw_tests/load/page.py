@@ -26,6 +26,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     registered = found["registered"]
     yield f"{'ok  ' if registered['passed'] else 'FAIL'} registered caches: {registered['said']}"
     yield verdict(found)
+    yield found["note"]
 
 
 def verdict(found: Mapping[str, Any]) -> str:
@@ -38,6 +39,7 @@ def verdict(found: Mapping[str, Any]) -> str:
 def page(found: Mapping[str, Any]) -> str:
     """Checks, failures and counters; whatever a server said is text."""
     parts = [f"<h1>Load with a disturbed producer: {escape(verdict(found))}</h1>"]
+    parts.append(f"<p>{escape(found['note'])}</p>")
     for phase in found["phases"]:
         parts.append(f"<h2>{escape(phase['name'])}</h2><table>")
         for check in phase["checks"]:

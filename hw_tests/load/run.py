@@ -25,6 +25,7 @@ from hw_tests.load.send import Limits, Reply, Request, requests_of, send_all
 from hw_tests.load.servers import Server
 from hw_tests.recall.ask import find_server
 from hw_tests.recall.counters import Counters, read_counters
+from hw_tests.unverified import NOTE
 
 
 @dataclass(frozen=True)
@@ -197,6 +198,7 @@ def document(
     return {
         "passed": passed(phases) and stopped is None,
         "stopped": stopped,
+        "note": NOTE,
         "plan": {**asdict(plan), "trace": str(plan.trace)},
         "phases": [asdict(phase) for phase in phases],
         "counters": {

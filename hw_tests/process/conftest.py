@@ -42,9 +42,15 @@ def engines(all_engines: Engines) -> Iterator[Engines]:
 
 
 @pytest.fixture
-def consumer(engines: Engines) -> Iterator[EngineProcess]:
+def load_mode() -> str:
+    """Of ``consumer``; a test of `EACH_MODE` has it in both."""
+    return "async"
+
+
+@pytest.fixture
+def consumer(engines: Engines, load_mode: str) -> Iterator[EngineProcess]:
     """A decode engine that other tests have used and will use, so it has to outlive every fault."""
-    engine = engines.consumer()
+    engine = engines.consumer(**({} if load_mode == "async" else {"load_mode": load_mode}))
     yield engine
     if engine.process.is_alive:
         engine.call("set_gate", is_open=True)

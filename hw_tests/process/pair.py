@@ -54,6 +54,11 @@ class EngineProcess:
         return settings["handshake_port"], settings["notify_port"]
 
     @property
+    def loads_in_step(self) -> bool:
+        """Whether a step waits for the loads of its requests."""
+        return self.options.side.settings.get("load_mode") == "sync"
+
+    @property
     def address(self) -> str:
         return str(self.options.side.settings["host_ip"])
 

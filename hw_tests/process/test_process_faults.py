@@ -7,6 +7,7 @@ import time
 import pytest
 
 from hw_tests.process.checks import (
+    EACH_MODE,
     check_failed,
     check_loaded,
     check_served,
@@ -22,9 +23,10 @@ GIVEN_UP = "the first reads were given up"
 _MOST_PROMPTS = 8
 
 
+@pytest.mark.requirement("R8", "R13", "R14")
 @pytest.mark.parametrize("model", ["llama", "glm-flash"])
 def test_a_read_fills_its_own_blocks_with_the_producers_bytes(engines: Engines, model: str) -> None:
-    """R8, R13, R14: all layers of all groups, and nobody else's blocks."""
+    """All layers of all groups, and nobody else's blocks."""
     producer, consumer = engines.producer(model), engines.consumer(model)
     before = consumer.call("digests")
     prefilled = prefill(producer)
@@ -37,11 +39,13 @@ def test_a_read_fills_its_own_blocks_with_the_producers_bytes(engines: Engines, 
     producer.wait_until_idle()
 
 
+@pytest.mark.requirement("R16", "S6")
+@EACH_MODE
 @pytest.mark.parametrize("knows", [False, True], ids=["unknown", "known"])
 def test_a_producer_killed_before_the_read_costs_its_request(
     engines: Engines, consumer: EngineProcess, knows: bool
 ) -> None:
-    """R16, S6: nobody answers the handshake, be it before the read or after one that failed."""
+    """Nobody answers the handshake, be it before the read or after one that failed."""
     producer = engines.start("llama", "kv_producer")
     if knows:
         check_serves(producer, consumer)
@@ -53,11 +57,12 @@ def test_a_producer_killed_before_the_read_costs_its_request(
     check_serves(engines.producer(), consumer)
 
 
+@pytest.mark.requirement("R16", "S5")
 @pytest.mark.usefixtures("held_reads")
 def test_a_producer_killed_during_the_read_costs_its_request(
     engines: Engines, consumer: EngineProcess
 ) -> None:
-    """R16, S5: some bytes have landed, none is used; the next read has other queue pairs."""
+    """Some bytes have landed, none is used; the next read has other queue pairs."""
     producer = engines.start("llama", "kv_producer")
     renewed = consumer.snapshot().counters["renewed_connections"]
     request_id = decode(consumer, prefill(producer))
@@ -69,10 +74,12 @@ def test_a_producer_killed_during_the_read_costs_its_request(
     check_serves(engines.producer(), consumer)
 
 
+@pytest.mark.requirement("R16", "R17")
+@EACH_MODE
 def test_memory_that_is_deregistered_costs_the_request_that_reads_it(
     engines: Engines, consumer: EngineProcess
 ) -> None:
-    """R16, R17: the read is refused by the card; the producer lives and gets its blocks back."""
+    """The read is refused by the card; the producer lives and gets its blocks back."""
     producer = engines.start("llama", "kv_producer")
     check_serves(producer, consumer)
     prefilled = prefill(producer)
@@ -83,11 +90,12 @@ def test_memory_that_is_deregistered_costs_the_request_that_reads_it(
     check_serves(engines.producer(), consumer)
 
 
+@pytest.mark.requirement("R16")
 @pytest.mark.usefixtures("held_reads")
 def test_memory_that_is_deregistered_during_the_read_costs_its_request(
     engines: Engines, consumer: EngineProcess
 ) -> None:
-    """R16: as with the card's own check of every request."""
+    """As with the card's own check of every request."""
     producer = engines.start("llama", "kv_producer")
     request_id = decode(consumer, prefill(producer))
     wait_for_read(consumer)
@@ -97,8 +105,10 @@ def test_memory_that_is_deregistered_during_the_read_costs_its_request(
     producer.wait_until_idle()
 
 
+@pytest.mark.requirement("S3", "S6")
+@EACH_MODE
 def test_a_stopped_producer_confirms_nothing(engines: Engines, consumer: EngineProcess) -> None:
-    """S3, S6: its memory can be read, but nobody says that it was held; it gets its blocks back."""
+    """Its memory can be read, but nobody says that it was held; it gets its blocks back."""
     producer = engines.start("llama", "kv_producer")
     check_serves(producer, consumer)
     prefilled = prefill(producer)
@@ -110,10 +120,12 @@ def test_a_stopped_producer_confirms_nothing(engines: Engines, consumer: EngineP
     check_serves(producer, consumer)
 
 
+@pytest.mark.requirement("S1", "S3")
+@EACH_MODE
 def test_a_lease_that_ran_out_while_the_producer_was_stopped_is_over(
     engines: Engines, consumer: EngineProcess
 ) -> None:
-    """S1, S3: the producer's first step after the pause lets go, and it says so."""
+    """The producer's first step after the pause lets go, and it says so."""
     producer = engines.start("llama", "kv_producer", defer_timeout=LEASE_S)
     check_serves(producer, consumer)
     prefilled = prefill(producer)
@@ -127,11 +139,12 @@ def test_a_lease_that_ran_out_while_the_producer_was_stopped_is_over(
     check_failed(consumer, request_id, "no-longer-held")
 
 
+@pytest.mark.requirement("S2", "S3")
 @pytest.mark.usefixtures("held_reads")
 def test_a_consumer_stopped_past_the_lease_uses_nothing_that_it_read(
     engines: Engines, consumer: EngineProcess
 ) -> None:
-    """S2, S3: all its reads succeed, of blocks that are somebody else's by then."""
+    """All its reads succeed, of blocks that are somebody else's by then."""
     producer = engines.start("llama", "kv_producer", defer_timeout=LEASE_S)
     prefilled = prefill(producer)
     request_id = decode(consumer, prefilled)
@@ -146,11 +159,12 @@ def test_a_consumer_stopped_past_the_lease_uses_nothing_that_it_read(
     check_serves(engines.producer(), consumer)
 
 
+@pytest.mark.requirement("S2", "R17")
 @pytest.mark.usefixtures("held_reads")
 def test_a_consumer_killed_during_the_read_gives_the_producer_its_blocks_back(
     engines: Engines, consumer: EngineProcess
 ) -> None:
-    """S2, R17: nobody renews the lease any more; the producer serves others."""
+    """Nobody renews the lease any more; the producer serves others."""
     producer = engines.start("llama", "kv_producer", defer_timeout=LEASE_S)
     decode(consumer, prefill(producer))
     wait_for_read(consumer)
@@ -160,11 +174,13 @@ def test_a_consumer_killed_during_the_read_gives_the_producer_its_blocks_back(
     check_serves(producer, engines.consumer())
 
 
+@pytest.mark.requirement("S4")
+@EACH_MODE
 @pytest.mark.parametrize("knows", [False, True], ids=["unknown", "known"])
 def test_a_producer_that_started_again_on_its_address_is_another(
     engines: Engines, consumer: EngineProcess, knows: bool
 ) -> None:
-    """S4: what the first has offered is not read from the second, whose own holds stay."""
+    """What the first has offered is not read from the second, whose own holds stay."""
     first = engines.start("llama", "kv_producer")
     if knows:
         check_serves(first, consumer)

@@ -117,12 +117,13 @@ def check(engines: Engines, model: str, tp_size: int, rank: int) -> None:
     engines.end_test()
 
 
+@pytest.mark.requirement("R8", "R13", "R14")
 @pytest.mark.parametrize(
     ("model", "tp_size"),
     [pytest.param(*case, marks=() if case in _QUICK else pytest.mark.soak) for case in _ALL],
 )
 def test_every_byte_is_where_it_belongs(engines: Engines, model: str, tp_size: int) -> None:
-    """R8, R13, R14: on all ranks, blocks that were read, others, and what lies between them."""
+    """On all ranks, blocks that were read, others, and what lies between them."""
     for rank in range(tp_size):
         check(engines, model, tp_size, rank)
 

@@ -69,12 +69,13 @@ def _away(engines: Engines, producer: EngineProcess, act: str) -> EngineProcess:
     return engines.start("llama", "kv_producer", ports=ports, **_VERIFIED)
 
 
+@pytest.mark.requirement("R16", "R17")
 @pytest.mark.soak
 @pytest.mark.parametrize("act", sorted(_CAUSES))
 def test_a_producer_that_goes_away_under_load_costs_its_requests_alone(
     engines: Engines, act: str
 ) -> None:
-    """R16, R17: what was read is right, the rest fails; the consumer lives, its blocks come back,
+    """What was read is right, the rest fails; the consumer lives, its blocks come back,
     and it serves as many requests afterwards."""
     producer = engines.start("llama", "kv_producer", **_VERIFIED)
     consumer = engines.start("llama", "kv_consumer", **_PATIENT, **_VERIFIED)

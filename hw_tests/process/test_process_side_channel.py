@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from hw_tests.process.checks import (
+    EACH_MODE,
     check_failed,
     check_loaded,
     check_served,
@@ -58,8 +59,9 @@ def proxied(engines: Engines, proxies: None) -> Iterator[Proxied]:
         proxy.close()
 
 
+@pytest.mark.requirement("S6")
 def test_late_messages_change_nothing(proxied: Proxied, engines: Engines) -> None:
-    """S6: an answer that comes before its time-out is as good as an early one."""
+    """An answer that comes before its time-out is as good as an early one."""
     patient = engines.consumer(transfer_timeout=60.0)
     proxied.questions.delay_s = proxied.releases.delay_s = 0.01
     prefilled = prefill(proxied.producer)
@@ -69,10 +71,12 @@ def test_late_messages_change_nothing(proxied: Proxied, engines: Engines) -> Non
     proxied.producer.wait_until_idle()
 
 
+@pytest.mark.requirement("S6")
+@EACH_MODE
 def test_messages_that_are_later_than_their_time_out_cost_the_request(
     proxied: Proxied, consumer: EngineProcess
 ) -> None:
-    """S6: each attempt is given up and made again, until the load's own time is over."""
+    """Each attempt is given up and made again, until the load's own time is over."""
     proxied.questions.delay_s = 0.5
     request_id = proxied.decode(consumer, prefill(proxied.producer))
     check_failed(consumer, request_id, "no-answer")
@@ -80,10 +84,12 @@ def test_messages_that_are_later_than_their_time_out_cost_the_request(
     check_serves(proxied.producer, consumer)
 
 
+@pytest.mark.requirement("R16", "R17", "S6")
+@EACH_MODE
 def test_a_handshake_without_an_answer_costs_its_request(
     proxied: Proxied, consumer: EngineProcess
 ) -> None:
-    """R16, R17, S6: the release still arrives, so the producer waits for no lease."""
+    """The release still arrives, so the producer waits for no lease."""
     proxied.questions.swallow("to-client")
     request_id = proxied.decode(consumer, prefill(proxied.producer))
     check_failed(consumer, request_id, "no-answer")
@@ -91,9 +97,10 @@ def test_a_handshake_without_an_answer_costs_its_request(
     check_serves(proxied.producer, consumer)
 
 
+@pytest.mark.requirement("S3")
 @pytest.mark.usefixtures("held_reads")
 def test_bytes_that_nobody_confirms_are_not_used(proxied: Proxied, consumer: EngineProcess) -> None:
-    """S3: the reads succeed, and the answer about the hold is lost, again and again."""
+    """The reads succeed, and the answer about the hold is lost, again and again."""
     request_id = proxied.decode(consumer, prefill(proxied.producer))
     wait_for_read(consumer)
     proxied.questions.swallow("to-client")
@@ -103,9 +110,10 @@ def test_bytes_that_nobody_confirms_are_not_used(proxied: Proxied, consumer: Eng
     check_serves(proxied.producer, consumer)
 
 
+@pytest.mark.requirement("S3")
 @pytest.mark.usefixtures("held_reads", "proxies")
 def test_a_question_that_was_lost_is_asked_again(engines: Engines) -> None:
-    """S3: a cut connection costs no load."""
+    """A cut connection costs no load."""
     patient = engines.consumer(transfer_timeout=60.0)
     producer = engines.producer()
     proxy = TcpProxy(producer.ports[0])
@@ -124,10 +132,11 @@ def test_a_question_that_was_lost_is_asked_again(engines: Engines) -> None:
     proxy.close()
 
 
+@pytest.mark.requirement("R17", "S1")
 def test_blocks_whose_release_is_lost_come_back_with_the_lease(
     proxied: Proxied, consumer: EngineProcess
 ) -> None:
-    """R17, S1: the request is served all the same."""
+    """The request is served all the same."""
     proxied.releases.swallow("to-server")
     prefilled = prefill(proxied.producer)
     request_id = proxied.decode(consumer, prefilled)
@@ -137,11 +146,13 @@ def test_blocks_whose_release_is_lost_come_back_with_the_lease(
     assert prefilled.request_id in ended
 
 
+@pytest.mark.requirement("R17")
+@EACH_MODE
 @pytest.mark.parametrize("which", [0, 1], ids=["handshake", "notify"])
 def test_garbage_is_counted_and_dropped(
     engines: Engines, consumer: EngineProcess, which: int
 ) -> None:
-    """R17: it ends no thread and no hold; what is not ZeroMQ does not get as far."""
+    """It ends no thread and no hold; what is not ZeroMQ does not get as far."""
     producer = engines.producer()
     held = prefill(producer)
     dropped = producer.snapshot().counters["malformed_messages"]

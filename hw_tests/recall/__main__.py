@@ -12,6 +12,7 @@ from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
 from hw_tests.recall.tables import NO_LOGS, counters_table, page, plain, recall_table
 from hw_tests.registered import Evidence, compare
+from hw_tests.unverified import NOTE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,7 +39,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(plain(recall_table(report)), plain(counters_table(report)), sep="\n\n")
     registered = report.registered.said if report.registered else NO_LOGS
     print(f"\nregistered caches: {registered}")
-    print(f"{report.verdict()}\n{options.out} and {_page_path(options.out)} have every answer")
+    print(
+        f"{report.verdict()}\n{NOTE}\n{options.out} and {_page_path(options.out)} have every answer"
+    )
     return 0 if report.passed else 1
 
 

@@ -11,6 +11,7 @@ from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.attribution import Lost, attribute
 from hw_tests.recall.counters import Counters
 from hw_tests.registered import Evidence
+from hw_tests.unverified import NOTE
 
 ARMS = ("router", "control")
 
@@ -104,6 +105,7 @@ class Report:
         return {
             "schema": 1,
             "verdict": self.verdict(),
+            "note": NOTE,
             "passed": self.passed,
             "settings": dict(self.settings),
             "arms": {

@@ -9,6 +9,7 @@ from hw_tests.recall.ask import Answer
 from hw_tests.recall.counters import Counters
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.registered import HEAD
+from hw_tests.unverified import NOTE
 
 Table = list[list[str]]
 """The first row is the head."""
@@ -67,6 +68,7 @@ def page(report: Report) -> str:
     settings = [["setting", "value"], *([k, str(v)] for k, v in report.settings.items())]
     parts = [
         f'<p class="verdict{"" if report.passed else " bad"}">{verdict}</p>',
+        f"<p>{escape(NOTE)}</p>",
         _html(recall_table(report)),
         _html(counters_table(report)),
         _registered(report),

@@ -42,6 +42,7 @@ def test_a_producer_killed_under_load(tmp_path: Path) -> None:
     assert "producer killed under load" in page
     assert list(found["boot"]) == ["prefill", "decode", "control", "router"]
     assert "Told at the start" in page
+    assert "unverified on hardware" in page
     assert found["registered"]["said"] == "prefill and decode have registered the same"
     assert [row[:2] for row in found["registered"]["rows"][:1]] == [["prefill", "producer"]]
     for cell in found["registered"]["rows"][0]:

@@ -124,6 +124,8 @@ def test_nothing_is_lost_where_all_is_handed_over(
     text = capsys.readouterr().out
     assert "400 words, seed 1: router found 6 of 6, control found 6 of 6" in text
     assert str(out.with_suffix(".html")) in text
+    for said in (text, document["note"], out.with_suffix(".html").read_text()):
+        assert "unverified on hardware" in said
 
 
 def test_a_question_is_asked_again_at_once_word_for_word(deployment: Deployment, out: Path) -> None:
