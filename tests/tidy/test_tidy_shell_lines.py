@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from _pytest.mark.expression import Expression
-from doc_commands import Line, inline, lines
+from doc_commands import PAGES, Line, inline, lines
 from doc_shell import ELSEWHERE, NEEDS, QUICK, SOAK, TARGETS, command, keys
 from source_tree import ROOT
 
@@ -40,6 +40,16 @@ def test_every_line_is_in_one_table() -> None:
     used = {key for of in found.values() for key in of}
     assert {*QUICK, *SOAK, *ELSEWHERE, *NEEDS} - used == set(), "no page has these any more"
     assert len(LINES) >= 40
+
+
+def test_a_block_says_whether_it_is_for_a_shell() -> None:
+    """A fence without a language would hide commands from these tests."""
+    known = {"sh", "bash", "console", "text", "yaml", "python", "markdown"}
+    fences = re.compile(r"^```(\w*)\n.*?^```$", re.MULTILINE | re.DOTALL)
+    found = {
+        (page.name, language) for page in PAGES for language in fences.findall(page.read_text())
+    }
+    assert [each for each in sorted(found) if each[1] not in known] == []
 
 
 def test_what_runs_a_line_exists() -> None:
