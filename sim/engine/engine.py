@@ -84,6 +84,7 @@ class Engine:
         self._gates: dict[int, Gate] = {}
         self._worker_error: Exception | None = None
         self._config: VllmConfig | None = None
+        self.kernel.on_crash(self._process_crashed)
 
     # --------------------------------------------------------- life and death
 
@@ -125,12 +126,23 @@ class Engine:
             self.crash()
             return
         self.kernel.crash(process)
-        reason, incarnation = f"the process of rank {rank} crashed", self.incarnation
-        self.kernel.call_later(_RANK_DEATH_NOTICED_NS, self._rank_died, reason, incarnation)
+        self._die_soon(f"the process of rank {rank} crashed", injected=True)
 
-    def _rank_died(self, reason: str, incarnation: int) -> None:
-        if self.alive and self.incarnation == incarnation:
-            self._die(reason, injected=True)
+    def _process_crashed(self, process: Process) -> None:
+        """One that has ended by itself takes the engine with it."""
+        is_ours = any(guest.process is process for guest in self.processes)
+        if is_ours and process.exit_reason is not None and self.ready.triggered:
+            self._die_soon(f"{process.path} ended: {process.exit_reason}", injected=False)
+
+    def _die_soon(self, reason: str, *, injected: bool) -> None:
+        """As soon as the loss of a process is noticed, if nothing else has ended it by then."""
+        incarnation = self.incarnation
+
+        def die() -> None:
+            if self.alive and self.incarnation == incarnation:
+                self._die(reason, injected=injected)
+
+        self.kernel.call_later(_RANK_DEATH_NOTICED_NS, die)
 
     def rank_process(self, rank: int) -> Process:
         """The process that rank number ``rank`` runs in."""

@@ -32,8 +32,9 @@ class Process:
     """An operating-system process: its tasks share memory, a GIL and their fate.
 
     ``incarnation`` counts the starts on the same address. ``owner`` is what the process is part
-    of, by default its node. ``resources`` is what others keep per process, each under a key of
-    its own: facades, the guest loader, the device.
+    of, by default its node. ``exit_reason`` is why it ended by itself, if it did. ``resources`` is
+    what others keep per process, each under a key of its own: facades, the guest loader, the
+    device.
     """
 
     node: Node
@@ -41,6 +42,7 @@ class Process:
     incarnation: int = 0
     owner: str = ""
     state: ProcessState = ProcessState.RUNNING
+    exit_reason: str | None = None
     gil_owner: Task | None = None
     tasks: list[Task] = field(default_factory=list)
     deferred: list[Task] = field(default_factory=list)

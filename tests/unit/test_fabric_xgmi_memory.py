@@ -170,17 +170,23 @@ def test_deregistering_disturbs_no_session(world: World) -> None:
     assert world.run(body)
 
 
-def test_a_session_after_remove_backend_ends_the_run(world: World) -> None:
-    """The library leaves it with dangling pointers."""
+@pytest.mark.parametrize("use", ["write", "alive"])
+def test_a_session_after_remove_backend_ends_the_process(world: World, use: str) -> None:
+    """The library leaves it with dangling pointers, whatever is asked of it."""
 
     def body(engine: Any, here: Any, there: Any) -> None:
         session = engine.create_session(here, there)
+        assert session.alive()
         engine.remove_backend(world.mori.BackendType.XGMI)
         assert engine.create_session(here, there) is None
-        session.write(0, 0, 8, 0)
+        getattr(session, use)(*((0, 0, 8, 0) if use == "write" else ()))
 
-    with pytest.raises(UnsupportedByFacade, match="after remove_backend"):
-        world.run(body)
+    assert world.run(body) is None
+    process = world.processes["d"]
+    assert process.state is ProcessState.DEAD
+    assert process.exit_reason is not None
+    assert process.exit_reason.startswith("a session of mori.io was used after remove_backend, at ")
+    assert "test_fabric_xgmi_memory" in process.exit_reason
 
 
 @pytest.mark.parametrize("environ", [{"MORI_NODE_ID": "everywhere"}])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from sim.errors import UnsupportedByFacade
+from sim.fabric.mori.exit import exit_process
 from sim.fabric.mori.plan import Items, to_column
 from sim.fabric.mori.poster import Poster
 from sim.fabric.mori.status import TransferStatus
@@ -34,6 +34,7 @@ class IOEngineSession:
     def alive(self) -> bool:
         """False after some kinds of failure only; True does not mean that transfers work."""
         self._kernel.checkpoint()
+        self._require_backend()
         return self._poster.alive()
 
     def read(self, local_off: int, remote_off: int, size: int, uid: int, /) -> TransferStatus:
@@ -102,9 +103,12 @@ class IOEngineSession:
         self, operation: Operation, items: Items, uid: int, status: TransferStatus, *, single: bool
     ) -> None:
         """Post ``items``; the outcome so far is in ``status``."""
-        if not self._poster.usable:
-            raise UnsupportedByFacade(
-                "a session was used after remove_backend, which the library leaves undefined, "
-                f"at {call_site()}"
-            )
+        self._require_backend()
         self._poster.post(operation, items, uid, status, single=single)
+
+    def _require_backend(self) -> None:
+        """Without it the session's pointers are of freed memory. What the library does with them
+        is undefined; a process that ends is what can be told from one that goes on."""
+        if not self._poster.usable:
+            reason = f"a session of mori.io was used after remove_backend, at {call_site()}"
+            exit_process(self._kernel, self._engine._process, reason)
