@@ -8,6 +8,7 @@ drawn from what they are made of (types, possible phases), never by name.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -45,6 +46,8 @@ class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of seeds, those in which engines disagree, where the connector has an answer to it."""
     sync_share: float = 0.15
     """Of seeds, those in which a step waits for its loads, where the connector can do both."""
+    always: tuple[str, ...] = ()
+    """Kinds of fault of which every seed has one, besides those that it draws."""
 
 
 def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
@@ -74,6 +77,7 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         *draw_faults(rng, _span_s(scenario)),
         *_faults_for_some(scenario),
         *_faults_that_set_apart(scenario, options.apart_share),
+        *_faults_for_all(scenario, options.always),
     ]
     return msgspec.structs.replace(scenario, faults=encode(faults))
 
@@ -139,6 +143,12 @@ def _faults_that_set_apart(scenario: Scenario, share: float) -> list[Fault]:
     engines += [f"d{n}" for n in range(scenario.topology.consumers)]
     target = {"node": rng.choice(engines)}
     return [msgspec.convert({**rng.choice(kind.variants(scenario)), "target": target}, kind)]
+
+
+def _faults_for_all(scenario: Scenario, kinds: Sequence[str]) -> list[Fault]:
+    """One of each of ``kinds``, by chance of their own, as above."""
+    rng, span_s = Seed(scenario.seed).stream("swarm/always"), _span_s(scenario)
+    return [_draw(KINDS[kind], rng, span_s) for kind in kinds]
 
 
 def _draw(kind: type[Fault], rng: random.Random, span_s: float) -> Fault:

@@ -87,15 +87,6 @@ CORE_MUTANTS = (
         },
     ),
     Mutant(
-        name="destinations-zeroed",
-        breaks="Blocks that a read fills are zeroed as well, rings among them.",
-        module="connector.core.zeroing",
-        qualname="without_destinations",
-        right="if block_id not in destinations",
-        wrong="if True",
-        models=("glm-flash",),
-    ),
-    Mutant(
         name="nothing-zeroed",
         breaks="In a step with a load no new block is zeroed.",
         module="connector.core.zeroing",
@@ -103,7 +94,12 @@ CORE_MUTANTS = (
         right="if block_id not in destinations",
         wrong="if False",
         models=("glm-flash", "kimi-linear"),
-        settings={"workload.interval_ms": "0"},
+        # Prompts of one token are not loaded, and begin in a step with those that are.
+        settings={
+            "workload.requests": "8",
+            "workload.interval_ms": "0",
+            "workload.prompt_tokens": "[1, 2]",
+        },
     ),
     Mutant(
         name="last-token-promised",

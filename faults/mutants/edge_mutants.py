@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.mutants.mutant import Mutant
+from faults.mutants.mutant import QUEUED, READ_ONCE, Mutant
 
 _STATES = ("kimi-linear",)
 _SYNC = {
@@ -108,6 +108,8 @@ EDGE_MUTANTS = (
         qualname="Peer.connect",
         right="if welcome is not None and incarnation in (None, welcome.incarnation):",
         wrong="if welcome is not None:",
+        settings=READ_ONCE,
+        faults=("crash",),
     ),
     Mutant(
         name="failure-not-reported",
@@ -116,6 +118,9 @@ EDGE_MUTANTS = (
         qualname="ConsumerRank.results",
         right="failed | refused)",
         wrong="refused)",
+        # Where there is one group vLLM is told of the blocks as well.
+        models=("gemma-swa",),
+        settings=READ_ONCE,
     ),
     Mutant(
         name="sync-failure-not-reported",
@@ -185,6 +190,7 @@ EDGE_MUTANTS = (
         qualname="ConsumerScheduler.request_finished",
         right="self._release(request.request_id, remote)",
         wrong="pass",
-        settings={"extra_config.defer_timeout": "1000"},
+        settings=QUEUED | {"extra_config.defer_timeout": "1000"},
+        faults=("abort",),
     ),
 )

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from faults.mutants.mutant import Mutant
+from faults.mutants.mutant import QUEUED, Change, Mutant
 
 _SHORT = {"extra_config.defer_timeout": "0.2", "extra_config.renewal_timeout": "0.01"}
 """Leases that run out under readers, because nobody renews them."""
-_QUEUED = {
-    "engine.max_num_seqs": "1",
-    "workload.interval_ms": "0",
-    "workload.output_tokens": "[60, 90]",
-}
-"""Requests that wait on the consumer."""
 
 LEASE_MUTANTS = (
     Mutant(
@@ -21,7 +15,7 @@ LEASE_MUTANTS = (
         qualname="LOAD",
         right="Move(_S.CONFIRMING, (_A.ASK,))",
         wrong="_LOADED",
-        settings=_SHORT | _QUEUED,
+        settings=_SHORT | QUEUED,
     ),
     Mutant(
         name="lease-by-own-clock",
@@ -30,7 +24,7 @@ LEASE_MUTANTS = (
         qualname="LoadSteps._read",
         right="if load.order.hold is not None else",
         wrong="if now > load.started + 0.2 else",
-        settings=_SHORT | _QUEUED,
+        settings=_SHORT | QUEUED,
     ),
     Mutant(
         name="renewal-counted-early",
@@ -41,6 +35,26 @@ LEASE_MUTANTS = (
         wrong="kept = {self._by_number[n].expected.request_id for n in self._renewed}; "
         "self._sent += [r for r in orders.revoked if r in kept]; "
         "self._tell([r for r in orders.revoked if r not in kept], HoldEvent.REVOKED)",
-        settings=_QUEUED | {"extra_config.defer_timeout": "0.02"},
+        settings=QUEUED | {"extra_config.defer_timeout": "0.02"},
+    ),
+    Mutant(
+        name="hold-of-earlier-start",
+        breaks="Both sides take a hold of the producer's earlier start for one of this.",
+        module="connector.peer",
+        qualname="Peer.connect",
+        right="if incarnation not in (None, welcome.incarnation):",
+        wrong="if False:",
+        also=(
+            Change(
+                module="connector.holds",
+                qualname="HoldBook.is_held",
+                right="if hold is None or hold_id.incarnation != self._incarnation:",
+                wrong="if hold is None:",
+            ),
+        ),
+        # Requests that wait on the consumer while their producer starts again and serves others.
+        settings=QUEUED
+        | {"workload.requests": "16", "workload.interval_ms": "200", "base_us": "50000"},
+        faults=("crash",),
     ),
 )

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from faults.mutants.mutant import Mutant
+from faults.mutants.mutant import QUEUED, READ_ONCE, Mutant
 
 _VERIFIED = {"extra_config.verify_reads": "all"}
-_UNPROTECTED = {
-    "extra_config.defer_timeout": "0.02",
-    "engine.max_num_seqs": "1",
-    "workload.interval_ms": "0",
-    "workload.output_tokens": "[60, 90]",
-}
+_UNPROTECTED = QUEUED | {"extra_config.defer_timeout": "0.02"}
 """Leases that are over before anybody reads, unless they are renewed."""
 
 REFUSAL_MUTANTS = (
@@ -92,11 +87,14 @@ REFUSAL_MUTANTS = (
     ),
     Mutant(
         name="failure-spreads",
-        breaks="One failed load fails all that have ended since the last step.",
+        breaks="One failed load takes the blocks of all with it that end in the same step.",
         module="connector.worker",
         qualname="ConsumerRank.results",
-        right="failed | refused)",
-        wrong="(ended if failed else failed) | refused)",
-        settings={"workload.interval_ms": "0", "kv_load_failure_policy": "fail"},
+        right="if request_id in failed and self._has_one_group:",
+        wrong="if failed and self._has_one_group:",
+        # Loads from two producers end together; what fails one of a producer's fails all of them.
+        settings=READ_ONCE
+        | {"topology.producers": "2", "workload.requests": "8", "workload.interval_ms": "0"},
+        faults=("completion-error",),
     ),
 )

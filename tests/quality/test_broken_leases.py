@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from faults.mutants.catalog import MUTANTS
 from faults.mutants.mutant import Mutant
 from faults.running import run
 from faults.schedule import parse
@@ -84,3 +85,13 @@ def test_a_rank_that_takes_a_stale_release_for_its_own_loses_blocks(tmp_path: Pa
     outcome = outcome_of(loads(RESTARTED), tmp_path, mutant, "crash:node=p0,at_s=1,for_s=0.2")
     assert outcome.violations == []
     assert outcome.requests["error"] > 3
+
+
+def test_a_hold_of_an_earlier_start_that_both_sides_take_for_one_of_this_is_another(
+    tmp_path: Path,
+) -> None:
+    """The reader finds the producer's new start at the old address, and the hold's number there."""
+    mutant = MUTANTS["hold-of-earlier-start"]
+    outcome = outcome_of(loads(RESTARTED), tmp_path, mutant, "crash:node=p0,at_s=1,for_s=0.2")
+    oracles = {violation.oracle for violation in outcome.violations}
+    assert oracles == {"use-after-free", "wrong-bytes", "same-output"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,9 @@ from faults.mutants import hunt as hunting
 from faults.mutants.catalog import MUTANTS
 from faults.mutants.hunt import hunt
 from faults.mutants.mutant import Mutant
+from faults.running import run
+from faults.schedule import encode, parse
+from sim.scenario import loads
 
 QUIET_S = 2.0
 SHORT = {"workload.requests": "2", "workload.prompt_tokens": "[60, 120]"}
@@ -44,6 +48,22 @@ def test_an_error_that_a_net_catches_is_a_failure_of_its_own() -> None:
     found = hunt(msgspec.structs.replace(mutant, settings=SHORT), range(1), QUIET_S)
     assert found.groups == ["unexpected-exception/connector.loader.Loader._run"]
     assert "'Renewer' object has no attribute 'connections'" in found.detail
+
+
+def test_undefined_behaviour_of_the_library_is_a_failure_of_its_caller(tmp_path: Path) -> None:
+    """It says nothing about the testbed: the process ends, its engine with it, and both say why."""
+    MUTANTS["stale-session"].write(tmp_path)
+    error = parse("completion-error:phase=read_posted")
+    scenario = loads(
+        f"{{schema_version: 1, model: llama, connector: hybrid, overlay: {tmp_path}, "
+        "quiet_phase_s: 1, workload: {kind: inline, requests: "
+        "[{request_id: a, prompt: [[1, 100]], max_tokens: 4}]}}"
+    )
+    faulted = msgspec.structs.replace(scenario, faults=encode([error]))
+    violations = run(faulted).result.outcome.violations
+    (died,) = [v for v in violations if v.oracle == "liveness" and v.node == "d0"]
+    assert died.evidence["kind"] == "engine-died"
+    assert re.search(r"d0/core ended: .* after remove_backend, at connector\.", died.detail)
 
 
 def test_a_change_that_breaks_nothing_is_not_caught() -> None:
