@@ -14,6 +14,7 @@ from typing import NamedTuple, get_args
 
 from hw_tests.cluster.reach import Settings, Target, Way
 from hw_tests.cluster.suites import SERVED, SUITES
+from hw_tests.load.verified import WANTED, verifies
 from hw_tests.process.arms import PROCESS_ARMS
 from hw_tests.process.launcher import free_port
 from hw_tests.process.messages import HOST, Role
@@ -21,7 +22,6 @@ from hw_tests.process.messages import HOST, Role
 ROLES: Mapping[str, Role] = {"producer": "kv_producer", "consumer": "kv_consumer"}
 PORTS: Mapping[str, int] = {"prefill": 8000, "decode": 8000, "control": 8001, "router": 8080}
 """Of servers; prefill, control and router are on one host."""
-_VERIFY = "verify_reads"
 _ROOT = Path(__file__).parents[2]
 
 
@@ -154,7 +154,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         help=f"of a server ({', '.join(map('{0[0]}={0[1]}'.format, PORTS.items()))})")  # fmt: skip
     add("--start-within", type=float, default=1800.0, metavar="S",
         help="until a server is ready (%(default)s)")  # fmt: skip
-    add("--unverified", action="store_true", help=f"do not insist on {_VERIFY}")
+    add("--unverified", action="store_true", help=f"do not insist on {WANTED}")
 
 
 def _serve(given: argparse.Namespace) -> Serve:
@@ -170,9 +170,9 @@ def _serve(given: argparse.Namespace) -> Serve:
     had = {*commands, *(["control"] if given.control_url else [])}
     if missing := [f"--{name}" for name in needed if name not in had]:
         raise BadOptions(f"--suite {given.suite} needs {', '.join(missing)}: a command that serves")
-    unverified = [name for name in needed[:2] if _VERIFY not in commands[name]]
+    unverified = [name for name in needed[:2] if not verifies(commands[name])]
     if unverified and not given.unverified:
-        raise BadOptions(f"--{unverified[0]} does not set {_VERIFY}; do, or say --unverified")
+        raise BadOptions(f"--{unverified[0]} does not set {WANTED}; do, or say --unverified")
     return Serve(commands, ports, given.control_url, given.start_within, given.unverified)
 
 

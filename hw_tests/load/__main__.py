@@ -21,12 +21,12 @@ from hw_tests.load.page import lines, page
 from hw_tests.load.run import Phase, Plan, Run, Servers, document
 from hw_tests.load.send import Limits, requests_of
 from hw_tests.load.servers import Server
+from hw_tests.load.verified import WANTED, verifies
 from hw_tests.registered import compare
 from sim.errors import UsageError
 
 _FIRST = {"requests": 20, "max_prompt_tokens": 2000, "max_output_tokens": 32, "deadline": 900.0}
 """What fits one machine and a quarter of an hour."""
-_VERIFY = "verify_reads"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,9 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if getattr(options, name) is None:
             setattr(options, name, value if options.first else _ALL[name])
     if not options.unverified and not all(
-        _VERIFY in command for command in (options.prefill, options.decode) if command is not None
+        verifies(command) for command in (options.prefill, options.decode) if command is not None
     ):
-        parser.error(f"--prefill and --decode do not set {_VERIFY}; do, or say --unverified")
+        parser.error(f"--prefill and --decode do not both set {WANTED}; do, or say --unverified")
     plan = _plan(options)
     try:
         requests_of(plan.trace, plan.limits, seed=0)
@@ -157,7 +157,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--acceptance-gap", type=float, default=0.1, metavar="SHARE",
         help="by which fewer drafts may be accepted (%(default)s)")  # fmt: skip
     add("--exact", action="store_true", help="an answer that is not the control's is a failure")
-    add("--unverified", action="store_true", help=f"do not insist on {_VERIFY}")
+    add("--unverified", action="store_true", help=f"do not insist on {WANTED}")
     add("--out", type=Path, required=True, metavar="JSON", help="page and logs go beside it")
     return parser
 

@@ -17,6 +17,7 @@ from hw_tests.preflight.software import rocm_version
 _TIMEOUT_S = 5.0
 _LONGEST_ANSWER = 1 << 16
 _ASKED = {"mori": "version", "vllm": "version", "torch": "version", "connector": "sources"}
+"""The key of each probe's answer that is compared."""
 
 
 def versions(host: Host) -> dict[str, str | None]:
@@ -25,13 +26,7 @@ def versions(host: Host) -> dict[str, str | None]:
         rocm: str | None = rocm_version(host)
     except OSError:
         rocm = None
-    asked = (
-        ("mori", "version"),
-        ("vllm", "version"),
-        ("torch", "version"),
-        ("connector", "sources"),
-    )
-    return {"rocm": rocm, **{name: _answer(host, name, key) for name, key in asked}}
+    return {"rocm": rocm, **{name: _answer(host, name, key) for name, key in _ASKED.items()}}
 
 
 def _answer(host: Host, name: str, key: str) -> str | None:

@@ -17,6 +17,7 @@ from hw_tests.arms import run_beside
 from hw_tests.arms.mori_cpu.build import Prepared, Unavailable, prepare
 from hw_tests.calibration.measure import Loop
 from hw_tests.calibration.rows import Shape
+from hw_tests.child import ChildFailed
 from hw_tests.conformance import CASES
 from hw_tests.preflight import CHECKS
 
@@ -96,7 +97,7 @@ def test_the_arm_makes_pairs_of_the_real_library(name: str) -> None:
     if "counts" not in case.needs:
         run_beside("rocm", case, here.python, here.environment)
         return
-    with pytest.raises(AssertionError, match="has no attribute 'posted'"):
+    with pytest.raises(ChildFailed, match="has no attribute 'posted'"):
         run_beside("rocm", case, here.python, here.environment)
 
 

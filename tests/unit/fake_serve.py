@@ -115,7 +115,7 @@ if __name__ == "__main__":
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--step", type=float, default=0.02)
     parser.add_argument("--defect", default="")
-    parser.add_argument("--verify_reads", action="store_true")
+    parser.add_argument("--verify_reads")
     parser.add_argument("--says", type=Path, help="a file with what it logs at its start")
     given = parser.parse_args()
     if given.says:

@@ -68,7 +68,7 @@ def command(out: Path, *more: str, defect: str = "") -> list[str]:
         ("control", []),
     ):
         port = free_port()
-        serve = [sys.executable, str(SERVE), "--port", str(port), "--verify_reads", *flags]
+        serve = [sys.executable, str(SERVE), "--port", str(port), "--verify_reads", "all", *flags]
         words += [f"--{name}", shlex.join(serve), f"--{name}-url", f"http://127.0.0.1:{port}"]
     limits = ["--requests", "24", "--max-prompt-tokens", "600", "--deadline", "100"]
     waits = ["--away", "0.3", "--answer-within", "20", "--settle-within", "5"]

@@ -35,7 +35,7 @@ def start(
     words += [f"--port=router={free_port()}", "--start-within=60"]
     for name, role in (("prefill", "producer"), ("decode", "consumer"), ("control", "")):
         port = free_port()
-        serve = [sys.executable, str(SERVE), "--port", str(port), "--verify_reads"]
+        serve = [sys.executable, str(SERVE), "--port", str(port), "--verify_reads", "all"]
         if role:
             (tmp_path / f"{role}.txt").write_text(engine_log(role))
             serve += ["--says", str(tmp_path / f"{role}.txt")]

@@ -18,7 +18,7 @@ from hw_tests.cluster.report import Report, write
 from hw_tests.cluster.served import found, plan
 
 TWO = ["--way", "ssh", "--producer", "node1=10.0.0.1", "--consumer", "node2=10.0.0.2", "--print"]
-PREFILL, DECODE = ("vllm serve m --verify_reads", "vllm serve m --port 9000 --verify_reads")
+PREFILL, DECODE = ("vllm serve m --verify_reads all", "vllm serve m --port 9000 --verify_reads all")
 SERVE = [*TWO, "--prefill", PREFILL, "--decode", DECODE]
 
 
@@ -71,8 +71,11 @@ def test_the_commands_are_printed_with_their_hosts(
     ("given", "said"),
     [
         (["--suite=load"], "--suite load needs --prefill, --decode, --control: a command"),
-        (["--suite=recall", "--prefill=verify_reads"], "--suite recall needs --decode"),
-        (["--suite=recall", "--prefill=verify_reads", "--decode=x"], "--decode does not set"),
+        (["--suite=recall", "--prefill=verify_reads=all"], "--suite recall needs --decode"),
+        (
+            ["--suite=recall", "--prefill=verify_reads=all", "--decode=verify_reads=off"],
+            "--decode does not set .*all",
+        ),
         (["--suite=first", "--port=dekode=1"], "needed NAME=PORT with a name of prefill, decode"),
         (["--suite=first", "--port=decode"], "--port decode: needed NAME=PORT"),
     ],
@@ -129,13 +132,13 @@ def test_registered_caches_are_in_the_report_of_the_run(tmp_path: Path) -> None:
 
 def test_a_decode_engine_that_does_not_start_ends_everything(tmp_path: Path) -> None:
     """Exit code 2, its last words in the report, its log kept, and nothing left on either host."""
-    command = "sh -c 'echo verify_reads: no GPU; exit 3'"
+    command = "sh -c 'echo verify_reads=all: no GPU; exit 3'"
     with start(tmp_path, "recall", commands={"decode": command}) as run:
         assert run.stdout is not None
         said = run.stdout.read()
     assert run.returncode == 2, said
-    assert "on node2: decode has ended with exit code 3\nverify_reads: no GPU" in said
+    assert "on node2: decode has ended with exit code 3\nverify_reads=all: no GPU" in said
     document = report_of(tmp_path)
     assert document["verdict"].startswith("INCOMPLETE: on node2: decode has ended")
-    assert (tmp_path / "out/consumer-node2/decode.log").read_text() == "verify_reads: no GPU\n"
+    assert (tmp_path / "out/consumer-node2/decode.log").read_text() == "verify_reads=all: no GPU\n"
     assert marked(mark_of(tmp_path)) == {}

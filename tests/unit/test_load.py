@@ -19,6 +19,7 @@ from hw_tests.load.checks import (
     same_answers,
 )
 from hw_tests.load.send import Limits, Reply, requests_of
+from hw_tests.load.verified import verifies
 from hw_tests.recall.counters import Counters
 from hw_tests.registered import HEAD, compare
 
@@ -140,10 +141,10 @@ def test_a_log_alone_is_compared_with_nothing() -> None:
 def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
     """Exit code 1, with its name and the end of its log; the others are ended."""
     words = command(tmp_path)
-    words[words.index("--decode") + 1] = "sh -c 'echo verify_reads: no GPU; exit 3'"
+    words[words.index("--decode") + 1] = "sh -c 'echo verify_reads=all: no GPU; exit 3'"
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert "decode has ended with exit code 3\nverify_reads: no GPU" in done.stdout
+    assert "decode has ended with exit code 3\nverify_reads=all: no GPU" in done.stdout
     assert "FAIL registered caches: " in done.stdout
     assert json.loads((tmp_path / "load.json").read_text())["passed"] is False
 
@@ -151,7 +152,8 @@ def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (["--prefill", "serve"], "do not set verify_reads; do, or say --unverified"),
+        (["--prefill", "serve"], 'do not both set "verify_reads": "all"; do, or say --unverified'),
+        (["--decode", "serve --verify_reads off"], 'do not both set "verify_reads": "all"'),
         (["--trace", "no/such"], "no/such: cannot be read"),
         (["--requests", "0"], "requests"),
         (["--act", "bombed"], "invalid choice: 'bombed'"),
@@ -165,6 +167,20 @@ def test_the_command_explains_itself(
         main([*command(tmp_path)[3:], *more])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "is_verified"),
+    [
+        ("""vllm serve m --kv-transfer-config '{"verify_reads": "all", "a": 1}'""", True),
+        (r"vllm serve m --kv-transfer-config {\"verify_reads\":\"all\"}", True),
+        ("""vllm serve m --kv-transfer-config '{"verify_reads": "off", "b": "all"}'""", False),
+        ("""vllm serve m --kv-transfer-config '{"verify_reads": "allowed"}'""", False),
+    ],
+)
+def test_a_command_that_verifies_is_known(command: str, is_verified: bool) -> None:
+    """However it is quoted; another value is none."""
+    assert verifies(command) == is_verified
 
 
 def test_requests_are_the_trace_within_limits(tmp_path: Path) -> None:
