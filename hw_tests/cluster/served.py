@@ -194,3 +194,4 @@ def _of_recall(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, str]]:
         gone, failed = lost.count((row["words"], row["hit"])), sum(row["failed"].values())
         said = f"{row['asked']} asked, found {row['found']}, lost {gone}, failed {failed}"
         yield name, not gone and not failed, said
+    yield "as a whole", document["passed"], document["verdict"]

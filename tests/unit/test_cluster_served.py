@@ -103,10 +103,12 @@ def test_checks_of_a_client_are_tests_of_the_run(tmp_path: Path) -> None:
     ]
     row = {"words": 500, "asked": 3, "found": {"router": 2}, "failed": {"router": 0, "control": 0}}
     rows = [{**row, "hit": hit} for hit in ("none", "whole")]
-    path.write_text(json.dumps({"rows": rows, "lost": [[500, 0, "a kettle", "whole"]]}))
+    verdict = {"passed": False, "verdict": "FAIL: 1 of"}
+    path.write_text(json.dumps({"rows": rows, "lost": [[500, 0, "a kettle", "whole"]], **verdict}))
     assert [(t.name, t.how) for t in found("recall", path, ended)] == [
         ("recall: 500 words, local hit none", "passed"),
         ("recall: 500 words, local hit whole", "failed"),
+        ("recall: as a whole", "failed"),
     ]
     for code, where in ((2, path), (0, tmp_path / "none.json")):
         (test,) = found("recall", where, Ended(code, "no such trace", {}))
