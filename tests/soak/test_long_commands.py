@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,16 +87,18 @@ def test_a_machine_is_told_what_another_has() -> None:
     """It is its own peer here; where a version is missing, it says which."""
     environment = simulation_environment({"PYTHONPATH": str(ROOT)})
     command = [sys.executable, "-m", "faults.cli"]
-    with subprocess.Popen([*command, *shlex.split(ON_A_PEER)[1:]], env=environment) as peer:
-        address = shlex.split(HERE)[-1].replace("node2", "localhost")
-        asked = [*command, *shlex.split(HERE)[1:-1], address, "--json"]
-        told = {"found": "no answer"}
+    address = shlex.split(HERE)[-1].replace("node2", "localhost")
+    asked = [*command, *shlex.split(HERE)[1:-1], address, "--json"]
+    told = {"found": "no answer"}
+    peer = subprocess.Popen([*command, *shlex.split(ON_A_PEER)[1:]], env=environment)
+    try:
         while told["found"].startswith("no answer"):
             assert peer.poll() is None
             ran = subprocess.run(asked, env=environment, capture_output=True, text=True)
             told = json.loads(ran.stdout)["checks"][-1]
-        peer.send_signal(signal.SIGINT)
-        assert peer.wait() == 130
+    finally:
+        peer.terminate()
+        peer.wait()
     assert told["name"] == f"peer {address}"
     assert told["ok"] or told["found"].startswith("an answer, but this machine has no ")
 
