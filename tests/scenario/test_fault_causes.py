@@ -2,7 +2,8 @@
 
 In both ways to load: ``async`` fails the request alone, through ``failed_recving``; ``sync`` names
 the blocks of a model with one cache group, and fails the step of one with several. Times are
-virtual, so a deadline is exact but for the loader's look at its clock.
+virtual, so a deadline is exact but for the loader's look at its clock. ``async`` is in the soak
+runs; between processes it is in every run (``hw_tests/process``).
 """
 
 from __future__ import annotations
@@ -126,7 +127,7 @@ def serve(case: Case, model: str, mode: str) -> tuple[RunResult, list[dict[str, 
 
 
 @pytest.mark.requirement("R16", "S6")
-@pytest.mark.parametrize("mode", ["async", "sync"])
+@pytest.mark.parametrize("mode", [pytest.param("async", marks=pytest.mark.soak), "sync"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_failed_load_is_told_with_its_cause_in_time(case: Case, mode: str, told: Told) -> None:
     """Of one cache group: the request fails, no other does for it, and the engine lives."""
