@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -176,3 +177,42 @@ def test_mypy_holds_callers_to_the_stubs(tmp_path: Path) -> None:
     )
     lines = re.findall(r"caller\.py:(\d+): error", done.stdout)
     assert lines == ["4", "5"], done.stdout
+
+
+_PLANTED = [
+    ("sim/fabric/mori/engine.py", "self, mem_desc: MemoryDesc", "self, memory: MemoryDesc"),
+    ("sim/fabric/mori/session.py", "def alive(self)", "def lives(self)"),
+    ("sim/fabric/mori/config.py", "    num_events: int = 64\n", "    num_events: str = ''\n"),
+    ("sim/fabric/mori/enums.py", "def value(self) -> int", "def value(self) -> str"),
+    ("sim/fabric/mori/status.py", "timeout_ms: int = -1) -> S", "limit_ms: int = -1) -> S"),
+    ("sim/fabric/mori/descriptors.py", "def numa_node(self)", "def numa(self)"),
+    ("stubs/mori/io/__init__.pyi", "self, remote_key: str", "self, key: str"),
+    ("stubs/mori/cpp.pyi", "    def pid(self) -> int", "    def pid(self) -> str"),
+]
+
+
+@pytest.mark.soak
+def test_mypy_holds_both_libraries_to_one_definition(tmp_path: Path) -> None:
+    """A method, parameter or type that is another in the simulator or in the stubs is an error
+    where the two are held to the protocols."""
+    root = STUBS.parents[1]
+    for name in ("sim", "hw_tests", "stubs", "connector"):
+        shutil.copytree(root / name, tmp_path / name)
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    assert _errors_in_library(tmp_path) == []
+    for name, old, new in _PLANTED:
+        path = tmp_path / name
+        good = path.read_text()
+        assert old in good
+        path.write_text(good.replace(old, new))
+        assert _errors_in_library(tmp_path), (name, new)
+        path.write_text(good)
+
+
+def _errors_in_library(root: Path) -> list[str]:
+    command = [sys.executable, "-m", "mypy", "-m", "hw_tests.arms.library"]
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    done = subprocess.run(
+        command, cwd=root, env=environment, capture_output=True, text=True, check=False
+    )
+    return re.findall(r"hw_tests/arms/library\.py:\d+: error: (.*)", done.stdout)
