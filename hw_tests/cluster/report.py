@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import xml.etree.ElementTree as ET
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from hw_tests.cluster.page import page
 from hw_tests.registered import compare
+from hw_tests.sealed import seal
 from hw_tests.unverified import NOTE
 
 How = Literal["passed", "failed", "not run"]
@@ -91,8 +90,8 @@ class Report:
         how: How = "passed" if evidence.passed else "failed"
         self.tests.append(Test("both", "registered caches", how, 0.0, evidence.said))
 
-    def document(self, folder: Path) -> dict[str, Any]:
-        """For JSON, with hashes of all files in ``folder``."""
+    def document(self) -> dict[str, Any]:
+        """For JSON."""
         return {
             "schema_version": 1,
             "verdict": self.verdict,
@@ -105,7 +104,6 @@ class Report:
             "problems": self.problems,
             "registered": self.registered,
             "tests": [test._asdict() for test in self.tests],
-            "files": _hashes(folder),
         }
 
 
@@ -114,22 +112,8 @@ def write(report: Report, folder: Path) -> str:
     written = [folder / name for name in ("report.json", "report.html", "SHA256SUMS")]
     for path in written:
         path.unlink(missing_ok=True)
-    document = report.document(folder)
-    text = json.dumps(document, indent=1, default=asdict) + "\n"
-    written[0].write_text(text)
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    written[1].write_text(page(document, digest))
-    sums = "".join(f"{value}  {name}\n" for name, value in _hashes(folder).items())
-    written[2].write_text(sums)
-    return digest
-
-
-def _hashes(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+    return seal(report.document(), written[0], page, files, written[2])
 
 
 def read_junit(text: str, where: str) -> list[Test]:

@@ -93,6 +93,7 @@ def _recall(options: Options) -> Plan:
     words = ["-m", "hw_tests.recall", "--url", urls["router"]]
     words += ["--control-url", urls["control" if has_control else "prefill"]]
     words += ["--words", _WORDS, "--out", f"{OUT}/recall.json"]
+    words += ["--unverified"] if serve.unverified else []
     return Plan(servers, [*words, *options.narrowed], Path("prefill.log"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import shlex
 import signal
 import sys
@@ -23,6 +22,7 @@ from hw_tests.load.send import Limits, requests_of
 from hw_tests.load.servers import Server
 from hw_tests.load.verified import WANTED, verifies
 from hw_tests.registered import compare
+from hw_tests.sealed import seal, sums_beside
 from sim.errors import UsageError
 
 _FIRST = {"requests": 20, "max_prompt_tokens": 2000, "max_output_tokens": 32, "deadline": 900.0}
@@ -60,9 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     evidence = compare({name: process.told() for name, process in servers.engines().items()})
     found["registered"] = evidence.document()
     found["passed"] = found["passed"] and evidence.passed
-    options.out.write_text(json.dumps(found, indent=1) + "\n")
-    options.out.with_suffix(".html").write_text(page(found))
-    print("\n".join(lines(found)))
+    logs = [server.log for server in servers.all() if server.log.exists()]
+    sums = sums_beside(options.out)
+    digest = seal(found, options.out, page, [plan.trace, *logs], sums)
+    print("\n".join([*lines(found), f"{digest}  {options.out}; sha256sum -c {sums.name}"]))
     return 0 if found["passed"] else 1
 
 

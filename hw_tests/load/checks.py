@@ -73,3 +73,10 @@ def drafts_are_accepted(router: _Counted, control: _Counted, gap: float) -> Chec
     if behind is None or beside is None:
         return Check(name, behind is beside, f"router {behind}, control {beside}; None: no drafts")
     return Check(name, behind > beside - gap, f"router {behind:.1%}, control {beside:.1%}")
+
+
+def loads_are_verified(counted: Counters) -> Check:
+    """Every byte of each load was compared with the producer's."""
+    seen = f"{counted.verified_loads:g} of {counted.loads:g} loads"
+    return Check('every load is verified ("verify_reads": "all")',
+                 counted.verified_loads == counted.loads, seen)  # fmt: skip

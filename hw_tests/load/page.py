@@ -36,8 +36,8 @@ def verdict(found: Mapping[str, Any]) -> str:
     return "pass" if found["passed"] else "FAIL"
 
 
-def page(found: Mapping[str, Any]) -> str:
-    """Checks, failures and counters; whatever a server said is text."""
+def page(found: Mapping[str, Any], digest: str) -> str:
+    """Checks, failures, counters and hashes; whatever a server said is text."""
     parts = [f"<h1>Load with a disturbed producer: {escape(verdict(found))}</h1>"]
     parts.append(f"<p>{escape(found['note'])}</p>")
     for phase in found["phases"]:
@@ -55,6 +55,9 @@ def page(found: Mapping[str, Any]) -> str:
     for name, said in found["boot"].items():
         told = escape("\n".join(said)) or "nothing about caches or registration"
         parts.append(f"<tr><td>{escape(name)}</td><td><pre>{told}</pre></td></tr>")
+    parts.append("</table><h2>Files</h2><table>")
+    for name, value in {"this report's JSON": digest, **found["files"]}.items():
+        parts.append(f"<tr><td>{escape(name)}</td><td><code>{value}</code></td></tr>")
     head = f'<!doctype html><meta charset="utf-8"><title>load</title><style>{_STYLE}</style>'
     return head + "\n".join([*parts, "</table>\n"])
 

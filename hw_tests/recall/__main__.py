@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from hw_tests.load.verified import WANTED
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
 from hw_tests.recall.tables import NO_LOGS, counters_table, page, plain, recall_table
 from hw_tests.registered import Evidence, compare
+from hw_tests.sealed import seal, sums_beside
 from hw_tests.unverified import NOTE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 if no code was lost and no question failed, 1 otherwise, 2 if nothing could be
-    asked."""
+    """Exit code 0 if no code was lost, no question failed and all that was counted is as it has to
+    be, 1 otherwise, 2 if nothing could be asked."""
     parser = _parser()
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -31,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_s=options.timeout,
     )
     try:
-        report = asyncio.run(_run(plan, options.out, _evidence(options)))
+        report = asyncio.run(_run(plan, options, _keep_logs(options)))
     except (ValueError, OSError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:
@@ -40,29 +43,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     registered = report.registered.said if report.registered else NO_LOGS
     print(f"\nregistered caches: {registered}")
     print(
-        f"{report.verdict()}\n{NOTE}\n{options.out} and {_page_path(options.out)} have every answer"
+        f"{report.verdict()}\n{NOTE}\n{options.out} and {_page_path(options.out)} have every answer, "
+        f"{sums_beside(options.out)} their hashes"
     )
     return 0 if report.passed else 1
 
 
-def _evidence(options: argparse.Namespace) -> Evidence | None:
-    """Raises ValueError if one side's log is missing, and OSError if there is none."""
+def _keep_logs(options: argparse.Namespace) -> Mapping[str, Path]:
+    """Copies beside the report, as engines go on writing theirs. Raises ValueError if one side's
+    log is missing, and OSError if there is none."""
     logs = {"prefill": options.prefill_log, "decode": options.decode_log}
     if not any(logs.values()):
-        return None
+        return {}
     if not all(logs.values()):
         raise ValueError("--prefill-log and --decode-log are compared; name both or none")
-    return compare({name: log.read_text(errors="replace") for name, log in logs.items()})
+    kept = {name: options.out.with_suffix(f".{name}.log") for name in logs}
+    for name, log in logs.items():
+        shutil.copyfile(log, kept[name])
+    return kept
 
 
-async def _run(plan: Plan, out: Path, registered: Evidence | None) -> Report:
+def _evidence(logs: Mapping[str, Path]) -> Evidence | None:
+    told = {name: log.read_text(errors="replace") for name, log in logs.items()}
+    return compare(told) if told else None
+
+
+async def _run(plan: Plan, options: argparse.Namespace, logs: Mapping[str, Path]) -> Report:
     """What there is of a report is written after each text, for whoever interrupts a long run."""
+    evidence = _evidence(logs)
     async for report in run(plan):
-        report.registered = registered
-        out.write_text(json.dumps(report.document(), indent=1) + "\n")
-        _page_path(out).write_text(page(report))
+        report.registered = evidence
+        report.acceptance_gap = options.acceptance_gap
+        report.is_verified = not options.unverified
+        _write(report, options.out, logs)
         print(_progress(report), flush=True)
     return report
+
+
+def _write(report: Report, out: Path, logs: Mapping[str, Path]) -> None:
+    def its_page(document: Mapping[str, Any], digest: str) -> str:
+        return page(report, {out.name: digest, **document["files"]})
+
+    seal(report.document(), out, its_page, logs.values(), sums_beside(out))
 
 
 def _page_path(out: Path) -> Path:
@@ -105,6 +127,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     for name in ("prefill", "decode"):
         add(f"--{name}-log", type=Path, metavar="FILE", help=f"what the {name} engine has written")
+    add(
+        "--acceptance-gap",
+        type=float,
+        default=Report.acceptance_gap,
+        metavar="SHARE",
+        help="by which fewer drafts may be accepted behind the router (%(default)s)",
+    )
+    add("--unverified", action="store_true", help=f"do not insist on {WANTED}")
     add("--out", type=_json_path, required=True, metavar="JSON", help="the page goes beside it")
     return parser
 

@@ -17,6 +17,7 @@ class Counters:
         drafts: steps in which there were drafts.
         draft_tokens, accepted_tokens: of all those steps.
         loads, failed_loads: by ``HybridReadConnector``, one a rank and request.
+        verified_loads: of ``loads``, those whose every byte was compared.
     """
 
     drafts: float = 0
@@ -24,6 +25,7 @@ class Counters:
     accepted_tokens: float = 0
     loads: float = 0
     failed_loads: float = 0
+    verified_loads: float = 0
 
     def __sub__(self, other: Counters) -> Counters:
         names = [field.name for field in fields(self)]
@@ -41,6 +43,7 @@ _SAMPLES = {
     "vllm:spec_decode_num_accepted_tokens_total": "accepted_tokens",
     "vllm:hybrid_read_loads_total": "loads",
     "vllm:hybrid_read_failed_loads_total": "failed_loads",
+    "vllm:hybrid_read_verified_loads_total": "verified_loads",
 }
 
 

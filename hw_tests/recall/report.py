@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any, get_args
 
+from hw_tests.load.checks import Check, drafts_are_accepted, loads_are_verified
 from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.attribution import Lost, attribute
 from hw_tests.recall.counters import Counters
@@ -47,6 +48,8 @@ class Report:
         answers: in the order of asking.
         counters: what each arm's decode engines counted during the run, or why that is not known.
         registered: what the engines behind the router have registered; None without their logs.
+        acceptance_gap: by which fewer drafts may be accepted behind the router.
+        is_verified: whether a load of which not every byte was compared is a failure.
     """
 
     settings: Mapping[str, Any]
@@ -54,6 +57,8 @@ class Report:
     answers: list[Answer]
     counters: dict[str, Counters | str]
     registered: Evidence | None = None
+    acceptance_gap: float = 0.1
+    is_verified: bool = True
 
     def pairs(self) -> list[tuple[Answer, Answer]]:
         """The router's and the control's answer to each question."""
@@ -79,6 +84,16 @@ class Report:
     def failed(self) -> list[Answer]:
         return [answer for answer in self.answers if answer.error is not None]
 
+    def checks(self) -> list[Check]:
+        """Of what was counted, as far as it is known."""
+        router, control = (self.counters.get(arm) for arm in ARMS)
+        done = []
+        if isinstance(router, Counters) and isinstance(control, Counters):
+            done.append(drafts_are_accepted(router, control, self.acceptance_gap))
+        if isinstance(router, Counters) and self.is_verified:
+            done.append(loads_are_verified(router))
+        return done
+
     def verdict(self) -> str:
         """In one line; ``passed`` says whether it is a good one."""
         found = sum(control.found for _, control in self.pairs())
@@ -88,6 +103,8 @@ class Report:
             return f"FAIL: {len(self.lost())} {of} are wrong behind the router{failures}"
         if self.registered and not self.registered.passed:
             return f"FAIL: {self.registered.said.splitlines()[0]}"
+        if red := [check for check in self.checks() if not check.passed]:
+            return f"FAIL: {red[0].name}: {red[0].seen}"
         if not found:
             return (
                 "no question failed, and the control found no code, so nothing could be lost; "
@@ -98,7 +115,8 @@ class Report:
     @property
     def passed(self) -> bool:
         known = self.registered is None or self.registered.passed
-        return not self.lost() and not self.failed() and known
+        counted = all(check.passed for check in self.checks())
+        return not self.lost() and not self.failed() and known and counted
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
@@ -112,6 +130,7 @@ class Report:
                 arm: {**asdict(server), "counters": _counters(self.counters.get(arm))}
                 for arm, server in self.servers.items()
             },
+            "checks": [asdict(check) for check in self.checks()],
             "registered": self.registered and self.registered.document(),
             "rows": [asdict(row) for row in self.rows()],
             "lost": [list(router.question) for router, _ in self.lost()],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from hw_tests.recall.ask import Answer
@@ -39,7 +39,8 @@ def recall_table(report: Report) -> Table:
 
 def counters_table(report: Report) -> Table:
     """Drafts and loads of both arms side by side."""
-    names = ("drafts", "draft_tokens", "accepted_tokens", "acceptance", "loads", "failed_loads")
+    names = ["drafts", "draft_tokens", "accepted_tokens", "acceptance"]
+    names += ["loads", "failed_loads", "verified_loads"]
     columns = [report.counters.get(arm, "not read") for arm in ARMS]
     return [["counted during the run", *ARMS], *(
         [name.replace("_", " "), *(_count(counters, name) for counters in columns)]
@@ -62,8 +63,8 @@ def plain(table: Table) -> str:
     return "\n".join(lines)
 
 
-def page(report: Report) -> str:
-    """The whole report."""
+def page(report: Report, files: Mapping[str, str]) -> str:
+    """The whole report; ``files`` are hashes by name."""
     verdict = escape(report.verdict())
     settings = [["setting", "value"], *([k, str(v)] for k, v in report.settings.items())]
     parts = [
@@ -76,6 +77,7 @@ def page(report: Report) -> str:
         _section("Questions that failed", _failed_table(report.failed())),
         f"<details><summary>Every answer</summary>{_html(_pairs_table(report))}</details>",
         _section("Settings", settings),
+        _section("Files", [["file", "SHA-256"], *([name, value] for name, value in files.items())]),
     ]
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8"><title>Recall</title>'

@@ -74,6 +74,8 @@ CASES = (
     Case("stopped-after-the-read", ["pause:node=p0,phase=read_done,for_s=8"], "not-confirmed"),
     Case("deregistered", [f"region-invalid:node=p0,{KNOWN},for_s=8"], "read-failed", AT_ONCE_S,
          request="req-1"),
+    Case("deregistered-in-the-read", ["region-invalid:node=p0,phase=read_posted,for_s=8"],
+         "read-failed", AT_ONCE_S),
     Case("messages-dropped", ["message-dropped:node=p0,count=null,for_s=9"], "no-answer"),
     Case("messages-late", ["message-delayed:node=p0,count=null,by_ms=6000,for_s=9"], "no-answer"),
     Case("restarted", ["crash:node=p0,phase=queued_at_d,for_s=0.01"], "mismatch", AT_ONCE_S),

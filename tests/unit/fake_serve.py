@@ -102,6 +102,7 @@ class Engine:
             "num_requests_running": self._running,
             "hybrid_read_loads_total": self._counts["loads"],
             "hybrid_read_failed_loads_total": self._counts["failed"],
+            "hybrid_read_verified_loads_total": self._counts["loads"],
             "spec_decode_num_drafts_total": self._counts["drafts"],
             "spec_decode_num_draft_tokens_total": self._counts["drafts"],
             "spec_decode_num_accepted_tokens_total": self._counts["drafts"] * 0.8,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import logging
 import shlex
@@ -84,6 +85,21 @@ def run_load(out: Path, *more: str, defect: str = "") -> tuple[int, Document]:
     assert done.returncode in (0, 1), done.stderr
     found: Document = json.loads((out / "load.json").read_text())
     return done.returncode, found
+
+
+def assert_sealed(out: Path) -> None:
+    """The hashes beside a report are those of its files and name its page and itself; a page that
+    was changed is noticed."""
+    check = ["sha256sum", "--check", "--quiet", out.with_suffix(".sha256").name]
+    assert subprocess.run(check, cwd=out.parent, check=False).returncode == 0
+    page = out.with_suffix(".html")
+    said = page.read_text()
+    assert hashlib.sha256(out.read_bytes()).hexdigest() in said
+    for digest in json.loads(out.read_text())["files"].values():
+        assert digest in said
+    page.write_text(f"{said} ")
+    assert subprocess.run(check, cwd=out.parent, capture_output=True, check=False).returncode == 1
+    page.write_text(said)
 
 
 def checks(phase: Document, *, passed: bool) -> set[str]:

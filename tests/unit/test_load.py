@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from load_runs import command, engine_log, run_load, write_trace
+from load_runs import assert_sealed, command, engine_log, run_load, write_trace
 
 from hw_tests.load.__main__ import main
 from hw_tests.load.boot import boot_lines
@@ -43,6 +43,9 @@ def test_a_producer_killed_under_load(tmp_path: Path) -> None:
     assert "producer killed under load" in page
     assert list(found["boot"]) == ["prefill", "decode", "control", "router"]
     assert "Told at the start" in page
+    servers = ("prefill", "decode", "control", "router")
+    assert list(found["files"]) == ["trace.jsonl", *(f"{name}.log" for name in servers)]
+    assert_sealed(tmp_path / "load.json")
     assert "unverified on hardware" in page
     assert found["registered"]["said"] == "prefill and decode have registered the same"
     assert [row[:2] for row in found["registered"]["rows"][:1]] == [["prefill", "producer"]]

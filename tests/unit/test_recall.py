@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from fake_engines import FakeEngine, running_router
-from load_runs import engine_log
+from load_runs import assert_sealed, engine_log
 
 from hw_tests.recall import attribution
 from hw_tests.recall.__main__ import main
@@ -89,13 +89,16 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "report.json"
 
 
-def counted(drafts: int, accepted: int, loads: int = 0) -> Callable[[int], str]:
+def counted(
+    drafts: int, accepted: int, loads: int = 0, verified: int | None = None
+) -> Callable[[int], str]:
     """What vLLM shows when each request brings so many, in two data-parallel engines."""
     names = {
         "spec_decode_num_drafts": drafts,
         "spec_decode_num_draft_tokens": drafts,
         "spec_decode_num_accepted_tokens": accepted,
         "hybrid_read_loads": loads,
+        "hybrid_read_verified_loads": loads if verified is None else verified,
     }
     return lambda requests: "".join(
         f"# TYPE vllm:{name} counter\n"
@@ -204,6 +207,8 @@ def test_logs_of_the_engines_are_evidence_of_their_caches(
     page = out.with_suffix(".html").read_text()
     assert "prefill and decode have registered the same" in page
     assert "<td>decode</td><td>consumer</td><td>0, 1</td>" in page
+    assert set(document["files"]) == {"report.prefill.log", "report.decode.log"}
+    assert_sealed(out)
     logs[1].write_text("INFO: nothing")
     code, document = deployment.ask(
         out, "--prefill-log", str(logs[0]), "--decode-log", str(logs[1])
@@ -267,12 +272,39 @@ def test_acceptance_of_drafts_is_shown_side_by_side(
     deployment.decode.metrics = counted(drafts=10, accepted=6, loads=8)
     deployment.control.metrics = counted(drafts=10, accepted=8)
     for _ in range(2):
-        _, document = deployment.ask(out)
+        code, document = deployment.ask(out, "--acceptance-gap", "0.25")
+        assert code == 0
         router, control = (document["arms"][arm]["counters"] for arm in ("router", "control"))
         assert (router["drafts"], router["acceptance"], router["loads"]) == (60, 0.6, 48)
         assert (control["drafts"], control["acceptance"], control["loads"]) == (60, 0.8, 0)
     assert re.search(r"acceptance +60.0% +80.0%", capsys.readouterr().out)
     assert "<td>60.0%</td><td>80.0%</td>" in out.with_suffix(".html").read_text()
+
+
+def test_drafts_that_are_accepted_less_often_are_a_failure(
+    deployment: Deployment, out: Path
+) -> None:
+    """By more than the gap; a whole side without drafts, too."""
+    deployment.control.metrics = counted(drafts=10, accepted=8)
+    for drafts, seen in ((10, "router 60.0%, control 80.0%"), (0, "router None, control 0.8")):
+        deployment.decode.metrics = counted(drafts, accepted=6)
+        code, document = deployment.ask(out)
+        assert (code, document["passed"]) == (1, False)
+        assert document["verdict"].startswith("FAIL: drafts are accepted as often")
+        assert seen in document["verdict"]
+
+
+def test_loads_that_are_not_verified_are_a_failure(deployment: Deployment, out: Path) -> None:
+    """Unless that was said; a run of which each load was is none."""
+    deployment.decode.metrics = counted(drafts=0, accepted=0, loads=2, verified=1)
+    code, document = deployment.ask(out)
+    assert code == 1
+    assert document["verdict"] == (
+        'FAIL: every load is verified ("verify_reads": "all"): 6 of 12 loads'
+    )
+    assert deployment.ask(out, "--unverified")[0] == 0
+    deployment.decode.metrics = counted(drafts=0, accepted=0, loads=2)
+    assert deployment.ask(out)[0] == 0
 
 
 def test_a_server_that_counts_no_drafts_says_so(deployment: Deployment, out: Path) -> None:
