@@ -42,10 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(plain(recall_table(report)), plain(counters_table(report)), sep="\n\n")
     registered = report.registered.said if report.registered else NO_LOGS
     print(f"\nregistered caches: {registered}")
-    print(
-        f"{report.verdict()}\n{NOTE}\n{options.out} and {_page_path(options.out)} have every answer, "
-        f"{sums_beside(options.out)} their hashes"
-    )
+    print(f"{report.verdict()}\n{NOTE}")
+    out = options.out
+    print(f"{out} and {_page_path(out)} have every answer, {sums_beside(out)} their hashes")
     return 0 if report.passed else 1
 
 
