@@ -35,12 +35,12 @@ class LoadResults:
         """Wait for the end of loads and take their results: (loaded, failed).
 
         What is in neither has not ended by then; its reads may still land. A process that stood
-        still meanwhile loses only one piece of the time, and the loader has the others to find out
-        what has come of its loads.
+        still meanwhile loses only one piece of the time, and the loader has the others, or one
+        more, to find out what has come of its loads.
         """
         wanted = set(request_ids)
         with self._changed:
-            for _ in range(_PIECES):
+            for _ in range(_PIECES + 1):
                 if self._changed.wait_for(
                     lambda: wanted <= (self._loaded | self._failed), timeout=timeout_s / _PIECES
                 ):

@@ -95,7 +95,7 @@ def campaign(
     Args:
         seeds: the first so many, or a range.
         connector: a known one, or ``package.module:Class``.
-        models: to draw from; empty for three of different kinds.
+        models: to draw from; all of them by default.
         settings: keys of every seed's scenario, with values as YAML, as ``--set`` takes them.
         jobs: worker processes; as many as there are processors, here or in the cluster, if None.
         shard: which part of how many, counted from 1.

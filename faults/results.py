@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from faults.campaign.result import SeedResult
+from faults.campaign.result import SeedResult, tested_nothing
 from faults.coverage import FaultReport, Table
 from sim.oracles import Violation
 from sim.outcome import Outcome, Verdict
@@ -83,8 +83,9 @@ class CampaignRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether every seed was run, none in error, and no group of failures is new."""
-        untested = self.summary["errors"] or self.summary["not_run"]
+        """Whether every seed was run, none in error, not all refused, and no failure is new."""
+        summary = self.summary
+        untested = summary["errors"] or summary["not_run"] or tested_nothing(summary)
         return not untested and not self.new_groups
 
     def __repr__(self) -> str:
@@ -107,4 +108,9 @@ class CampaignRun(msgspec.Struct, frozen=True, kw_only=True):
         errors = [f"error in seed {e['seed']}: {e['detail']}" for e in self.summary["error_seeds"]]
         not_run = self.summary["not_run"]
         missing = [f"{not_run} seeds were not run"] if not_run else []
-        raise RuleBroken("\n".join([*lines, *errors, *missing]))
+        refused = [f"refused, as seed {e['smallest_seed']}: {e['detail']}" for e in self._refused]
+        raise RuleBroken("\n".join([*lines, *errors, *missing, *refused]))
+
+    @property
+    def _refused(self) -> list[dict[str, Any]]:
+        return self.summary["unserved"] if tested_nothing(self.summary) else []

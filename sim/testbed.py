@@ -164,9 +164,10 @@ class TestBed:
             self._run_until(None, min(end_ns, self.kernel.now_ns + _AT_REST_POLL_NS))
 
     def _restart_crashed(self) -> None:
-        """Engines that died by themselves stay dead; those that were killed come back."""
+        """Engines that died by themselves stay dead, but for a step that had to be ended; those
+        that were killed come back."""
         for engine in self.engines:
-            if engine.was_crashed:
+            if engine.comes_back and not engine.alive:
                 engine.restart()
         for engine in self.engines:
             self._run_until(engine.ready, self.kernel.now_ns + _START_UP_LIMIT_NS)

@@ -23,23 +23,28 @@ def without_refusals(
         records: of its event log.
     """
     records = list(records) if violations else []
-    apart = {
-        record.fields["node"]
-        for record in records
-        if record.kind == "fault-hit" and KINDS[record.fields["fault_kind"]].sets_apart
-    }
+    apart = engines_apart(records)
     counting: list[Violation] = []
     refusals: list[Violation] = []
     for violation in violations:
         refused = violation.evidence.get("outcome") == "error" and bool(
-            apart & _nodes_of(violation.request_id, records)
+            apart & nodes_of(violation.request_id, records)
         )
         is_refusal = refused and violation.evidence.get("kind") == "not-recovered"
         (refusals if is_refusal else counting).append(violation)
     return counting, refusals
 
 
-def _nodes_of(request: str | None, records: Iterable[Record]) -> set[str]:
+def engines_apart(records: Iterable[Record]) -> set[str]:
+    """Those that were configured unlike the others."""
+    return {
+        record.fields["node"]
+        for record in records
+        if record.kind == "fault-hit" and KINDS[record.fields["fault_kind"]].sets_apart
+    }
+
+
+def nodes_of(request: str | None, records: Iterable[Record]) -> set[str]:
     """The engines that got a leg of a request."""
     return {
         record.fields["node"]

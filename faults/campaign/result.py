@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal, get_args
 
@@ -16,6 +16,13 @@ from faults.kinds import KINDS
 from sim.oracles import Violation
 
 Status = Literal["passed", "failed", "refused", "failed-closed", "error"]
+MEANINGS = {
+    "refused": "an engine did not start, or refused one that was configured unlike it",
+    "failed-closed": "an engine ended its step rather than use what was not loaded, and vLLM left "
+    "it no other way",
+}
+"""Of seeds that are neither passed nor failed."""
+_NUMBERS = re.compile(r"\d[\d.]*")
 _PLACE = re.compile(r"(?P<module>.+):\d+ in (?P<name>.+)")
 
 
@@ -99,6 +106,7 @@ def summarize(
         "refused": tally.statuses["refused"],
         "failed_closed": tally.statuses["failed-closed"],
         "errors": tally.statuses["error"],
+        "unserved": sorted(tally.unserved.values(), key=lambda entry: -entry["seeds"]),
         "failing_seeds": sorted(tally.failing),
         "error_seeds": [
             {"seed": seed, "detail": detail} for seed, detail in sorted(tally.errors.items())
@@ -116,6 +124,11 @@ def summarize(
     }
 
 
+def tested_nothing(document: Mapping[str, Any]) -> bool:
+    """Whether all that was run was refused."""
+    return bool(document["runs"]) and document["refused"] == document["runs"]
+
+
 STATUSES: tuple[Status, ...] = get_args(Status)
 
 
@@ -126,6 +139,8 @@ class _Tally:
         self.statuses = Counter[str]()
         self.failing: list[int] = []
         self.errors: dict[int, str] = {}
+        self.unserved: dict[tuple[str, str], dict[str, Any]] = {}
+        """By status and reason, what was refused or failed closed, with the smallest seed."""
         self.by_oracle = Counter[str]()
         """How many runs broke each rule."""
         self.groups: dict[str, dict[str, Any]] = {}
@@ -140,10 +155,22 @@ class _Tally:
             self.failing.append(result.seed)
         if result.status == "error":
             self.errors[result.seed] = result.detail
+        if result.status in MEANINGS:
+            self._count_unserved(result)
         self.by_oracle.update({failure.oracle for failure in result.failures})
         for failure in result.failures:
             self._count_in_group(failure, result)
         return result.coverage
+
+    def _count_unserved(self, result: SeedResult) -> None:
+        reason = _NUMBERS.sub("N", result.detail)
+        entry = self.unserved.setdefault(
+            (result.status, reason),
+            {"status": result.status, "seeds": 0, "smallest_seed": result.seed, "detail": ""},
+        )
+        entry["seeds"] += 1
+        if result.seed <= entry["smallest_seed"]:
+            entry |= {"smallest_seed": result.seed, "detail": result.detail}
 
     def _count_in_group(self, failure: Failure, result: SeedResult) -> None:
         entry = self.groups.setdefault(

@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 
 from faults.campaign.known import load_known
+from faults.campaign.result import MEANINGS, tested_nothing
 from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 
-_SHOWN = 10
+_SHOWN, _REASONS_SHOWN = 10, 3
 
 Known = Annotated[
     Path | None, typer.Option(help="Groups that are known defects (group, owner, link, expires).")
@@ -41,6 +42,8 @@ def exit_code(document: dict[str, Any]) -> int:
         return ExitCode.INTERRUPTED
     if document["errors"] or document["lost_seeds"]:
         return ExitCode.TESTBED_FAILED
+    if tested_nothing(document):
+        return ExitCode.BAD_USAGE
     return ExitCode.OK
 
 
@@ -68,6 +71,7 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
             f"{len(lost)} seeds have no result, and no --budget says why: {shown}; go on with "
             "--resume where they were to run",
         )
+    _render_unserved(document, console)
     for error in document["error_seeds"]:
         print_plain(console, f"error in seed {error['seed']}: {error['detail']}")
     for group in document["groups"]:
@@ -84,6 +88,20 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
     if kept and not is_merged:  # the shards of a merge have a directory each
         campaign = shlex.quote(str(Path(kept[0]).parent.parent))
         print_plain(console, f"\nin a browser: faultlab report {campaign}")
+
+
+def _render_unserved(document: dict[str, Any], console: Console) -> None:
+    for status, meaning in MEANINGS.items():
+        entries = [entry for entry in document["unserved"] if entry["status"] == status]
+        if entries:
+            print_plain(console, f"\n{status.replace('-', ' ')}: {meaning}")
+        for entry in entries[:_REASONS_SHOWN]:
+            print_plain(console, f"  {entry['seeds']} ×, as seed {entry['smallest_seed']}:")
+            print_plain(console, f"    {entry['detail']}")
+        if len(entries) > _REASONS_SHOWN:
+            print_plain(console, f"  and {len(entries) - _REASONS_SHOWN} reasons more (--json)")
+    if tested_nothing(document):
+        print_plain(console, "\nnothing was tested: every seed was refused")
 
 
 def _render_coverage(document: dict[str, Any], console: Console) -> None:

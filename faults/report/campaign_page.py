@@ -13,7 +13,7 @@ from markupsafe import Markup
 from faults.campaign import store
 from faults.campaign.merge import at_home
 from faults.campaign.plan import Plan
-from faults.campaign.result import SeedResult, summarize
+from faults.campaign.result import MEANINGS, SeedResult, summarize
 from faults.report.heat_map import HeatMap, heat_map
 from faults.report.page import render
 from faults.report.plots import histogram, seeds_plot, throughput
@@ -58,6 +58,11 @@ class Campaign:
     @property
     def title(self) -> str:
         return f"{self.plan.options.connector}, seeds {self.plan.first} to {self.plan.end - 1}"
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What the statuses say that are neither passed nor failed."""
+        return MEANINGS
 
     @property
     def command(self) -> str:

@@ -76,6 +76,9 @@ class Engine:
         self.incarnation = 0
         self.alive = False
         self.was_crashed = False
+        self.comes_back = False
+        """Dead, and started again for the quiet phase: killed, or by a step that its connector had
+        to end (`ConnectorKind.step_failure`)."""
         self.on_output: OnOutput | None = None
         self.loop: EngineLoop | None = None
         self.core: GuestProcess
@@ -172,8 +175,10 @@ class Engine:
                 self.kernel.resume(guest.process)
 
     def _die(self, reason: str, *, injected: bool, traceback: Sequence[str] = ()) -> None:
+        words = "" if self.connector is None else self.connector.kind.step_failure
         self.alive = False
         self.was_crashed = injected
+        self.comes_back = injected or bool(words and words in reason)
         self.kernel.record(
             "engine-died",
             node=self.name,
@@ -189,6 +194,7 @@ class Engine:
         for other in self.group.others(self):
             if other.alive:
                 other._die(f"{self.name} died", injected=injected)
+                other.comes_back = self.comes_back
 
     def _main(self) -> None:
         try:

@@ -6,6 +6,7 @@ than that. What a dead peer costs requests to other peers beyond the step is not
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -51,8 +52,7 @@ class BoundedWaiting(Oracle):
         self._last_step_ns[engine.name] = self.kernel.now_ns
 
     def engine_died(self, node: str, reason: str, *, injected: bool, traceback: Any = ()) -> None:
-        if not injected:
-            self._judge_unfinished_step(node)
+        self._judge_unfinished_step(node)
 
     def _on_record(self, record: Any) -> None:
         if record.kind == "leg-sent" and not self._has_work(record.fields["node"]):
@@ -67,7 +67,7 @@ class BoundedWaiting(Oracle):
 
     def step_done(self, step: StepTimes) -> None:
         self._last_step_ns[step.node] = step.end_ns
-        stopped_ns = self._stops.within(step.node, step.start_ns, step.end_ns)
+        stopped_ns = self._stopped(step.node, step.start_ns, step.end_ns)
         blocked_ns = step.duration_ns - stopped_ns
         if blocked_ns > self._limit_ns:
             self._report(
@@ -88,8 +88,9 @@ class BoundedWaiting(Oracle):
     def _judge_unfinished_step(self, node: str) -> None:
         """An engine that has work and has not finished a step for long is inside of one."""
         now_ns = self.kernel.now_ns
-        since_ns = max(self._last_step_ns.get(node, 0), self._got_work_ns.get(node, 0))
-        blocked_ns = now_ns - since_ns - self._stops.within(node, since_ns, now_ns)
+        last_step_ns = max(self._last_step_ns.get(one, 0) for one in self._together(node))
+        since_ns = max(last_step_ns, self._got_work_ns.get(node, 0))
+        blocked_ns = now_ns - since_ns - self._stopped(node, since_ns, now_ns)
         if self._has_work(node) and blocked_ns > self._limit_ns:
             self._report(
                 "stuck-step",
@@ -99,6 +100,16 @@ class BoundedWaiting(Oracle):
                 start_ns=since_ns,
                 end_ns=now_ns,
             )
+
+    def _together(self, node: str) -> list[str]:
+        """The engines that wait for each other in every step."""
+        engine = self._engines.get(node)
+        if engine is None or not engine.in_lockstep:
+            return [node]
+        return [rank.name for rank in engine.group.ranks]
+
+    def _stopped(self, node: str, start_ns: int, end_ns: int) -> int:
+        return self._stops.within(self._together(node), start_ns, end_ns)
 
     def _report(self, kind: str, detail: str, node: str, **evidence: Any) -> None:
         limit_s = ns_to_seconds(self._limit_ns)
@@ -122,11 +133,14 @@ class StoppedTime:
             if start_ns is not None:
                 self._stops.setdefault(_node(process), []).append((start_ns, record.time_ns))
 
-    def within(self, node: str, start_ns: int, end_ns: int) -> int:
-        """For how much of the time at least one process of ``node`` was stopped."""
-        still = [(since, end_ns) for process, since in self._open.items() if _node(process) == node]
+    def within(self, nodes: Sequence[str], start_ns: int, end_ns: int) -> int:
+        """For how much of the time at least one process of ``nodes`` was stopped."""
+        stops = [
+            (since, end_ns) for process, since in self._open.items() if _node(process) in nodes
+        ]
+        stops += [stop for node in nodes for stop in self._stops.get(node, ())]
         total, reached = 0, start_ns
-        for begin, end in sorted([*self._stops.get(node, ()), *still]):
+        for begin, end in sorted(stops):
             begin, end = max(begin, reached), min(end, end_ns)
             if begin < end:
                 total += end - begin

@@ -80,6 +80,18 @@ def test_another_requests_parameters_serve_a_request_of_the_same_prompt() -> Non
 
 
 @pytest.mark.requirement("R16", "S6")
+@pytest.mark.parametrize("at_s", [29.3, 29.9])
+def test_an_engine_that_stood_still_at_the_end_of_its_wait_lives_on(at_s: float) -> None:
+    """The loader has a turn before the loads are taken for lost."""
+    settings = {"connector": "hybrid", "extra_config": "{load_mode: sync}"}
+    scenario = with_settings(Scenario(model="llama", workload=APART, quiet_phase_s=5.0), settings)
+    texts = ("silent-queue-pair:count=100", f"pause:node=d0,at_s={at_s},for_s=20")
+    faults = tuple(msgspec.to_builtins(parse(text)) for text in texts)
+    result = run(msgspec.structs.replace(scenario, faults=faults)).result
+    assert [r.kind for r in result.log.records if r.kind == "engine-died"] == []
+
+
+@pytest.mark.requirement("R16", "S6")
 @pytest.mark.parametrize("perturb", ["false", "true"])
 def test_an_engine_that_stood_still_in_a_synchronous_load_lives_on(perturb: str) -> None:
     """Longer than its loads may take, and whoever of its threads comes first afterwards."""

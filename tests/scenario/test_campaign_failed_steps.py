@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.scenario import Scenario, UniformWorkload, with_settings
 
+ROOT = Path(__file__).parents[2]
 SCENARIO = Scenario(
     connector="hybrid",
     extra_config={"load_mode": "sync"},
@@ -64,27 +66,73 @@ def judged(
     return worker.run_job(worker.Job(0, SwarmOptions()))
 
 
+@pytest.mark.parametrize("fault", ["completion-error:count=100", "wall-clock-jump"])
+def test_a_connector_that_never_loads_has_failed(
+    fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its engine is started again when nothing is broken, and ends again."""
+    source = (ROOT / "connector" / "loader.py").read_text()
+    right = "Load(order, is_ready, now, now + self._transfer_timeout_s)"
+    assert source.count(right) == 1
+    broken = tmp_path / "connector" / "loader.py"
+    broken.parent.mkdir()
+    broken.write_text(source.replace(right, "Load(order, lambda: False, now, now + 0.1)"))
+    result = judged(monkeypatch, fault, model="gemma-swa", overlay=str(tmp_path))
+    assert {failure.oracle for failure in result.failures} == {"liveness"}
+
+
 def test_nothing_else_is_excused() -> None:
-    """No other death, no other engine's request, no model of one group, and no wrong byte."""
-    ended = died("d0", f"RuntimeError: '{CONNECTORS['hybrid'].step_failure} req-1 failed'")
-    found = [
-        violation("engine-died", node="d0"),
-        violation("not-recovered", request="epilogue-0", outcome="engine-died"),
-        violation("engine-died", node="d1"),
-        violation("not-recovered", request="epilogue-0", outcome="error"),
-        violation("wrong-bytes", node="d0"),
+    """No other death, nothing at the end, no model of one group, and no wrong byte."""
+    ended, sibling = died("d0", FAILED.format("req-1-d0")), died("d1", "d0 died")
+    late = died("d0", FAILED.format("req-1-d0, epilogue-d0"))
+    deaths = [
+        violation("engine-died", ended),
+        violation("engine-died", sibling),
+        violation("engine-died", late),
     ]
-    assert without_failed_steps(found, [ended], SWA) == (found[2:], found[:2])
+    rest = [
+        violation("not-recovered", late, request="epilogue", outcome="engine-died"),
+        violation("wrong-bytes", ended),
+    ]
+    records = [ended, sibling, late]
+    assert without_failed_steps([*deaths, *rest], records, SWA) == (
+        [deaths[2], *rest],
+        deaths[:2],
+    )
     other = died("d0", "TypeError: no")
-    for records, scenario in (([other], SWA), ([ended], SCENARIO)):
-        assert without_failed_steps(found, records, scenario) == (found, [])
+    for records, scenario in (([other, sibling], SWA), ([ended, sibling], SCENARIO)):
+        assert without_failed_steps(deaths, records, scenario) == (deaths, [])
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_engines_that_do_not_fit_may_end_at_the_end(apart: bool) -> None:
+    """Because they refuse each other; and they take along whom else they serve."""
+    late = died("d0", FAILED.format("epilogue-d0"))
+    hit = record("fault-hit", fault_kind="disagreement", node="d0" if apart else "d1")
+    records = [
+        hit,
+        record("leg-sent", request="epilogue", node="d0"),
+        record("leg-sent", request="epilogue-1", node="d0"),
+        late,
+    ]
+    found = [
+        violation("engine-died", late),
+        violation("not-recovered", late, request="epilogue", outcome="engine-died"),
+        violation("not-recovered", late, request="epilogue-1", outcome="engine-died"),
+    ]
+    expected: tuple[list[Violation], list[Violation]] = ([], found) if apart else (found, [])
+    assert without_failed_steps(found, records, SWA) == expected
+
+
+FAILED = f"RuntimeError: '{CONNECTORS['hybrid'].step_failure} {{}} failed; and more'"
 
 
 def violation(
-    kind: str, *, node: str | None = None, request: str | None = None, outcome: str = ""
+    kind: str, death: Record, *, request: str | None = None, outcome: str = ""
 ) -> Violation:
     evidence = {"kind": kind, "outcome": outcome}
-    return Violation("liveness", 1.5, node, request, "words", evidence)
+    node, reason = death.fields["node"], death.fields["reason"]
+    return Violation("liveness", 1.5, node, request, f"{node} died: {reason}", evidence)
 
 
 def died(node: str, reason: str) -> Record:

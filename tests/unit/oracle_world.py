@@ -39,6 +39,7 @@ class Engine:
     def __init__(self, name: str, tp_size: int = 1) -> None:
         self.name = name
         self.alive = True
+        self.in_lockstep = False
         self.num_blocks = NUM_BLOCKS
         self.options = SimpleNamespace(tp_size=tp_size)
         self.preset = SimpleNamespace(cache_dtype="auto")

@@ -235,35 +235,6 @@ def failed(seed: int, *groups: str) -> SeedResult:
     return SeedResult(seed=seed, status="failed", failures=failures)
 
 
-def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> None:
-    """In whatever order results came."""
-    results = [
-        failed(9, "leak/producer"),
-        failed(4, "leak/producer", "liveness/not-ended"),
-        SeedResult(seed=1, status="passed", coverage={"abort": {"decode": 2}}),
-        SeedResult(seed=2, status="refused", detail="no"),
-        SeedResult(seed=3, status="error", detail="died"),
-        SeedResult(seed=5, status="failed-closed", detail="ended"),
-    ]
-    document = summarize(
-        results, ["leak/producer"], seeds=range(12), wall_s=10.0, interrupted=False
-    )
-    counts = [
-        document[key] for key in ("runs", "passed", "failed", "refused", "failed_closed", "errors")
-    ]
-    assert counts == [6, 1, 2, 1, 1, 1]
-    assert document["failing_seeds"] == [4, 9]
-    assert document["by_oracle"] == {"leak": 2, "liveness": 1}
-    assert document["error_seeds"] == [{"seed": 3, "detail": "died"}]
-    (leak, liveness) = document["groups"]
-    assert (leak["smallest_seed"], leak["seeds"], leak["known"]) == (4, 2, True)
-    assert leak["detail"] == "leak/producer in 4"
-    assert document["new_groups"] == [liveness["group"]]
-    assert document["fault_coverage"]["abort"]["decode"] == 2
-    assert ["abort", "prefill"] in document["holes"]
-    assert (document["runs_per_s"], document["not_run"]) == (0.6, 6)
-
-
 # --------------------------------------------------------------------- workers
 
 FAKE_WORKER = """

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from oracle_world import OracleWorld
 
@@ -72,15 +74,31 @@ def test_a_step_that_never_returns_is_a_violation_at_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_s", "injected", "found"), [(66, False, 1), (64, False, 0), (66, True, 0)]
+    ("at_s", "injected", "found"), [(66, False, 1), (64, False, 0), (66, True, 1)]
 )
 def test_a_step_that_ends_with_its_engine_is_judged_then(
     at_s: int, injected: bool, found: int
 ) -> None:
-    """O10: a crash that was injected is nobody's waiting."""
+    """O10: a crash that was injected ends the wait, and does not undo it."""
     world = stuck_world().at(at_s)
     world.tell("engine_died", "d0", "timed out", injected=injected, traceback=())
     assert len(world.violations) == found
+
+
+def test_ranks_that_step_together_wait_for_each_other() -> None:
+    """O10: a stop of one is a stop of all, and so is a step that one has just finished."""
+    world = stuck_world()
+    together = SimpleNamespace(ranks=[world.d0, world.p0])
+    for engine in (world.d0, world.p0):
+        engine.in_lockstep, engine.group = True, together
+    world.at(31).clock.record("process-paused", process="p0/core")
+    world.at(99).clock.record("process-resumed", process="p0/core")
+    world.tell("step_done", step(25, 99))
+    world.at(101).tell("step_done", step(40, 101, "p0"))
+    world.at(130).finish()
+    assert world.violations == []
+    world.at(137).finish()
+    assert len(world.violations) == 1
 
 
 def test_more_work_does_not_excuse_an_engine_that_has_some() -> None:

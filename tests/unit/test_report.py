@@ -71,14 +71,15 @@ def test_each_group_is_listed_with_its_runs_and_seeds(tmp_path: Path) -> None:
 
 def test_names_from_outside_cannot_become_markup(tmp_path: Path) -> None:
     """Of groups, details, settings, versions and connectors, on every page."""
-    directory = campaign(tmp_path / "night", 3, connector=HOSTILE)
+    directory = campaign(tmp_path / "night", 3)
     failure = Failure(HOSTILE, HOSTILE, HOSTILE)
     failed = SeedResult(seed=0, status="failed", failures=[failure], artifact=HOSTILE)
     error = SeedResult(seed=1, status="error", detail=HOSTILE)
     lines = [msgspec.json.encode(result) + b"\n" for result in (failed, error)]
     (directory / RESULTS_FILE).write_bytes(b"".join(lines))
     plan, _ = read(directory)
-    hostile = msgspec.structs.replace(plan, versions={HOSTILE: HOSTILE})
+    options = msgspec.structs.replace(plan.options, connector=HOSTILE)
+    hostile = msgspec.structs.replace(plan, options=options, versions={HOSTILE: HOSTILE})
     (directory / PLAN_FILE).write_bytes(msgspec.json.encode(hostile))
     other = campaign(tmp_path / "other", 3)
     for text in (campaign_page(directory), comparison_page(directory, other)):
