@@ -1,4 +1,4 @@
-"""``python -m hw_tests.load``: start servers, send a trace, disturb the producer, report."""
+"""``python -m hw_tests.load``: start servers, send a trace, disturb the engines, report."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         verifies(command) for command in (options.prefill, options.decode) if command is not None
     ):
         parser.error(f"--prefill and --decode do not both set {WANTED}; do, or say --unverified")
+    if not options.decode and (far := [name for name in options.act or [] if _is_on_decode(name)]):
+        parser.error(
+            f"--act {far[0]} needs --decode: only an engine that is started here is struck"
+        )
     plan = _plan(options)
     try:
         requests_of(plan.trace, plan.limits, seed=0)
@@ -102,7 +106,7 @@ def _plan(options: argparse.Namespace) -> Plan:
             time_scale=options.time_scale,
             vocab_size=options.vocab_size,
         ),
-        acts=options.act or (["killed"] if options.first else list(ACTS)),
+        acts=options.act or (["killed"] if options.first else _possible(options)),
         away_s=options.away,
         answer_s=options.answer_within,
         settle_s=options.settle_within,
@@ -110,6 +114,14 @@ def _plan(options: argparse.Namespace) -> Plan:
         acceptance_gap=options.acceptance_gap,
         exact=options.exact,
     )
+
+
+def _possible(options: argparse.Namespace) -> list[str]:
+    return [name for name in ACTS if options.decode or not _is_on_decode(name)]
+
+
+def _is_on_decode(act: str) -> bool:
+    return ACTS[act].on == "decode"
 
 
 def _servers(options: argparse.Namespace) -> Servers:
@@ -128,7 +140,7 @@ def _servers(options: argparse.Namespace) -> Servers:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m hw_tests.load",
-        description="Send a trace through a router and to a control, and disturb the producer.",
+        description="Send a trace through a router and to a control, and disturb the engines.",
     )
     add = parser.add_argument
     add("--trace", type=Path, required=True, help="of Mooncake's form")
@@ -140,14 +152,14 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{name}-url", required=True, metavar="URL", help="where it serves, without /v1")
     add("--router-port", type=int, required=True, metavar="PORT", help="for the router")
     add("--first", action="store_true", help="one act and limits for a quarter of an hour")
-    add("--act", action="append", choices=sorted(ACTS), help="what to do to the producer (all)")
+    add("--act", action="append", choices=sorted(ACTS), help="what to do to an engine (all)")
     for name in ("requests", "max-prompt-tokens", "max-output-tokens"):
         key = name.replace("-", "_")
         add(f"--{name}", type=int, metavar="N", help=f"({_ALL[key]}; --first: {_FIRST[key]})")
     add("--deadline", type=float, metavar="S",
         help=f"for all ({_ALL['deadline']:g}; --first: {_FIRST['deadline']:g})")  # fmt: skip
     for name, value, what in (
-        ("away", 20.0, "that the producer is gone"),
+        ("away", 20.0, "that the engine is gone"),
         ("answer-within", 120.0, "for a request, errors included"),
         ("settle-within", 180.0, "until all blocks are free; above the longest lease"),
         ("start-within", 600.0, "until a server is ready"),

@@ -38,7 +38,7 @@ def verdict(found: Mapping[str, Any]) -> str:
 
 def page(found: Mapping[str, Any], digest: str) -> str:
     """Checks, failures, counters and hashes; whatever a server said is text."""
-    parts = [f"<h1>Load with a disturbed producer: {escape(verdict(found))}</h1>"]
+    parts = [f"<h1>Load with disturbed engines: {escape(verdict(found))}</h1>"]
     parts.append(f"<p>{escape(found['note'])}</p>")
     for phase in found["phases"]:
         parts.append(f"<h2>{escape(phase['name'])}</h2><table>")

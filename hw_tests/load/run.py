@@ -36,7 +36,7 @@ class Plan:
         trace: a file of Mooncake's or Azure's form.
         limits: of what is taken of it.
         acts: names of `ACTS`, one phase each.
-        away_s: how long a producer is gone.
+        away_s: how long an engine is gone.
         answer_s: the longest that any request may take, errors included.
         settle_s: within which all blocks have to be free again; above the longest lease.
         start_s: within which a server has to be ready.
@@ -129,19 +129,22 @@ class Run:
 
     async def _disturbed(self, name: str, number: int) -> Phase:
         """New prompts, so that nothing is cached; the act begins with the middle one."""
-        phase, act = Phase(f"producer {name} under load"), ACTS[name]
+        act = ACTS[name]
+        struck, other = self._servers.prefill, self._servers.decode
+        if act.on == "decode":
+            struck, other = other, struck
+        phase = Phase(f"{struck.name} engine {name.removeprefix('decode-')} under load")
         requests = requests_of(self._plan.trace, self._plan.limits, seed=2 * number - 1)
         later = requests_of(self._plan.trace, self._plan.limits, seed=2 * number)
         strike_s = requests[len(requests) // 2].at_s
 
         async def strike() -> None:
             await asyncio.sleep(strike_s)
-            producer = self._servers.prefill
-            assert producer.process is not None
-            act.begin(producer.process)
+            assert struck.process is not None
+            act.begin(struck.process)
             await asyncio.sleep(0 if act.is_brief else self._plan.away_s)
-            act.end(producer.process)
-            await producer.ready(self._session, self._plan.start_s)
+            act.end(struck.process)
+            await struck.ready(self._session, self._plan.start_s)
 
         (phase.router, phase.control), _ = await asyncio.gather(self._both(requests), strike())
         told = errors_are_told(phase.router, self._plan.answer_s, expected=act.must_fail)
@@ -149,7 +152,7 @@ class Run:
             told,
             all_served("the control's requests are served", phase.control),
             same_answers(phase.router, phase.control, exact=self._plan.exact),
-            await self._lives(),
+            await self._lives(other),
             await self._all_free(),
         ]
         after, _control = await self._both(later)
@@ -164,12 +167,11 @@ class Run:
         )
         return found[0], found[1]
 
-    async def _lives(self) -> Check:
-        decode = self._servers.decode
-        is_alive = decode.process is None or decode.process.is_alive
-        healthy = is_alive and await decode.healthy(self._session)
+    async def _lives(self, other: Server) -> Check:
+        is_alive = other.process is None or other.process.is_alive
+        healthy = is_alive and await other.healthy(self._session)
         seen = "healthy" if healthy else f"not healthy, process alive: {is_alive}"
-        return Check("the decode engine lives", healthy, seen)
+        return Check(f"the {other.name} engine lives", healthy, seen)
 
     async def _all_free(self) -> Check:
         urls = [self._servers.prefill.url, self._servers.decode.url]

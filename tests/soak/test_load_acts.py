@@ -1,4 +1,4 @@
-"""Every act on the producer under load, and what a run notices of engines that take it badly."""
+"""Every act on an engine under load, and what a run notices of engines that take it badly."""
 
 from __future__ import annotations
 
@@ -11,30 +11,38 @@ from pathlib import Path
 import pytest
 from load_runs import checks, command, run_load
 
+from hw_tests.load.acts import ACTS
+
 pytestmark = pytest.mark.soak
 
 
-@pytest.mark.parametrize("act", ["killed", "stopped", "restarted"])
+@pytest.mark.parametrize("act", list(ACTS))
 def test_engines_that_behave_pass_every_act(act: str, tmp_path: Path) -> None:
     """Without --exact, too, and whatever is lost meanwhile."""
     code, found = run_load(tmp_path, "--act", act, "--exact")
     assert (code, found["passed"]) == (0, True), found
-    assert [phase["name"] for phase in found["phases"]][2:] == [f"producer {act} under load"]
+    engine, _, done = act.rpartition("-")
+    name = f"{engine or 'prefill'} engine {done} under load"
+    assert [phase["name"] for phase in found["phases"]][2:] == [name]
+    other = "prefill" if engine else "decode"
+    needed = {"errors are reported, in time", "blocks come back", f"the {other} engine lives"}
+    assert needed <= checks(found["phases"][2], passed=True)
 
 
 @pytest.mark.parametrize(
-    ("defect", "red"),
+    ("act", "defect", "red"),
     [
-        ("leaks", "blocks come back"),
-        ("lies", "answers are the control's"),
-        ("dies", "the decode engine lives"),
+        ("killed", "leaks", "blocks come back"),
+        ("killed", "lies", "answers are the control's"),
+        ("killed", "dies", "the decode engine lives"),
+        ("decode-killed", "keeps", "blocks come back"),
     ],
 )
-def test_a_decode_engine_that_cannot_lose_its_producer_is_noticed(
-    defect: str, red: str, tmp_path: Path
+def test_an_engine_that_cannot_lose_the_other_is_noticed(
+    act: str, defect: str, red: str, tmp_path: Path
 ) -> None:
-    """Each defect by the check that is about it; nothing is red before the producer is killed."""
-    code, found = run_load(tmp_path, "--act", "killed", "--exact", defect=defect)
+    """Each defect by the check that is about it; nothing is red before an engine is killed."""
+    code, found = run_load(tmp_path, "--act", act, "--exact", defect=defect)
     assert code == 1
     assert red in checks(found["phases"][2], passed=False)
     assert all(check["passed"] for phase in found["phases"][:2] for check in phase["checks"])

@@ -20,7 +20,8 @@ LEASE_S = 0.6
 
 
 class Engine:
-    """``defect``: what a decode engine does that cannot read: "", "leaks", "lies" or "dies"."""
+    """``defect``: what a decode engine does that cannot read: "", "leaks", "lies" or "dies"; or of
+    a prefill engine, "keeps": what nobody reads it holds for ever."""
 
     def __init__(self, url: str, step_s: float, defect: str) -> None:
         self._url, self._step_s, self._defect = url, step_s, defect
@@ -67,8 +68,9 @@ class Engine:
 
     def _hold(self) -> dict[str, Any]:
         name = f"hold-{next(self._numbers)}"
+        lease_s = 1e6 if self._defect == "keeps" else LEASE_S
         loop = asyncio.get_running_loop()
-        self._held[name] = loop.call_later(LEASE_S, self._held.pop, name)
+        self._held[name] = loop.call_later(lease_s, self._held.pop, name)
         return {"remote": f"{self._url}/blocks/{name}"}
 
     async def _load(self, remote: str) -> bool:

@@ -64,7 +64,7 @@ def command(out: Path, *more: str, defect: str = "") -> list[str]:
         (out / f"{role}.txt").write_text(engine_log(role))
         says[name] = ["--says", str(out / f"{role}.txt")]
     for name, flags in (
-        ("prefill", says["prefill"]),
+        ("prefill", [*says["prefill"], "--defect", defect]),
         ("decode", [*says["decode"], "--defect", defect]),
         ("control", []),
     ):

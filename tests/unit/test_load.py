@@ -40,7 +40,7 @@ def test_a_producer_killed_under_load(tmp_path: Path) -> None:
     assert found["counters"]["router"]["acceptance"] == pytest.approx(0.8)
     page = (tmp_path / "load.html").read_text()
     assert lost[0]["name"] in page
-    assert "producer killed under load" in page
+    assert "prefill engine killed under load" in page
     assert list(found["boot"]) == ["prefill", "decode", "control", "router"]
     assert "Told at the start" in page
     servers = ("prefill", "decode", "control", "router")
@@ -170,6 +170,17 @@ def test_the_command_explains_itself(
         main([*command(tmp_path)[3:], *more])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+def test_an_engine_that_somebody_else_has_started_is_not_struck(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = command(tmp_path)[3:]
+    place = words.index("--decode")
+    with pytest.raises(SystemExit) as ended:
+        main([*words[:place], *words[place + 2 :], "--act", "decode-killed"])
+    assert ended.value.code == 2
+    assert "--act decode-killed needs --decode" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
