@@ -119,7 +119,10 @@ def campaign(
     from faults.campaign.store import ResultsBySeed, Store  # noqa: PLC0415
     from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions  # noqa: PLC0415
     from faults.results import CampaignRun  # noqa: PLC0415
+    from sim.errors import UsageError  # noqa: PLC0415
 
+    if resume and out is None:
+        raise UsageError("--resume: needs --out, the directory of the campaign to go on with")
     options = SwarmOptions(
         connector=connector, models=tuple(models or DEFAULT_MODELS), settings=dict(settings or {})
     )

@@ -18,7 +18,6 @@ from sim.scenario.schema import explain
 from sim.scenario.yaml_text import parse_yaml
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
-_DATE = r"^\d{4}-\d{2}-\d{2}$"
 
 
 class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,11 +26,16 @@ class KnownDefect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group: Text
     owner: Text
     link: Text
-    expires: Annotated[str, msgspec.Meta(pattern=_DATE)]
+    expires: str
 
     def __post_init__(self) -> None:
         """Refuse days that there are not."""
-        datetime.date.fromisoformat(self.expires)
+        try:
+            datetime.date.fromisoformat(self.expires)
+        except ValueError:
+            raise ValueError(
+                f"expires: is {self.expires!r}, expected a day such as '2027-01-31'"
+            ) from None
 
     def excuses_on(self, day: datetime.date) -> bool:
         """Whether the excuse holds on ``day``."""

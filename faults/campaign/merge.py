@@ -21,6 +21,9 @@ def merge(directories: Sequence[Path]) -> tuple[Plan, list[SeedResult]]:
         UsageError: a directory holds no campaign; they are not the shards of one, each once; a seed
             has results that differ.
     """
+    for number, directory in enumerate(directories):
+        if directory in directories[:number]:
+            raise UsageError(f"{directory}: is given twice; give each shard once")
     shards = {directory: read(directory) for directory in directories}
     of_part: dict[int, Path] = {}
     for directory, (plan, results) in shards.items():

@@ -46,6 +46,8 @@ class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of seeds, those in which engines disagree, where the connector has an answer to it."""
     sync_share: float = 0.15
     """Of seeds, those in which a step waits for its loads, where the connector can do both."""
+    widest_share: float = 0.1
+    """Of seeds, those with two producers and two consumers."""
     always: tuple[str, ...] = ()
     """Kinds of fault of which every seed has one, besides those that it draws."""
 
@@ -63,7 +65,7 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         connector=options.connector,
         extra_config=_extra_config(rng, options.connector),
         model=model,
-        topology=Topology(*rng.choice(((1, 1), (1, 1), (1, 2), (2, 1)))),
+        topology=_topology(rng, seed, options.widest_share),
         engine=_engine(rng, model),
         workload=_workload(rng),
         perturb=rng.random() < 0.5,
@@ -80,6 +82,13 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         *_faults_for_all(scenario, options.always),
     ]
     return msgspec.structs.replace(scenario, faults=encode(faults))
+
+
+def _topology(rng: random.Random, seed: int, widest_share: float) -> Topology:
+    """One pair of engines, mostly; the widest is drawn by a stream of its own."""
+    size = rng.choice(((1, 1), (1, 1), (1, 2), (2, 1)))
+    widest = Seed(seed).stream("swarm/topology").random() < widest_share
+    return Topology(*((2, 2) if widest else size))
 
 
 def draw_faults(rng: random.Random, span_s: float = 1.0) -> list[Fault]:

@@ -83,9 +83,10 @@ def command(
       faultlab campaign --seeds 100 --fabric fabric.toml
       faultlab campaign --seeds 100000 --executor ray --address 10.0.0.1:6379 --out week
 
-    Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage; 3: the
-    wrong connector was not noticed, the testbed failed, or a worker died or hung; 130: Ctrl-C ended
-    it, and no group is new. Seeds that --budget left are counted, and no failure.
+    Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage, or all
+    seeds were refused; 3: the wrong connector was not noticed, the testbed failed, or a worker died
+    or hung; 130: Ctrl-C ended it, and no group is new. Seeds that --budget left are counted, and no
+    failure.
     """
     chosen, part = parse_seeds(seeds), parse_shard(shard)
     excused = excused_groups(known)

@@ -73,7 +73,9 @@ def command(
     try:
         file.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{file}: cannot be written: {error.strerror}; give --out") from error
+        raise UsageError(
+            f"{file}: cannot be written: {error.strerror}; name a file that can be with --out"
+        ) from error
     size = len(page.encode())
     return Outcome({"written": str(file), "bytes": size}, partial(_render, file, size))
 

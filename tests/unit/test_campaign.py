@@ -154,6 +154,15 @@ def _is_apart(fault: dict[str, Any]) -> bool:
     return KINDS[fault["kind"]].sets_apart
 
 
+def test_topologies_from_one_pair_of_engines_to_two_of_each_are_drawn() -> None:
+    """By a setting there is only what it says."""
+    sizes = [scenario_of(seed, OPTIONS).topology for seed in range(200)]
+    drawn = {(topology.producers, topology.consumers) for topology in sizes}
+    assert drawn == {(1, 1), (1, 2), (2, 1), (2, 2)}
+    one = msgspec.structs.replace(OPTIONS, settings={"topology.producers": "1"})
+    assert {scenario_of(seed, one).topology.producers for seed in range(100)} == {1}
+
+
 def test_a_seed_enables_a_few_kinds_only() -> None:
     """Runs in which everything may happen would all be alike."""
     schedules = [draw_faults(Seed(seed).stream("test")) for seed in range(100)]
@@ -366,6 +375,11 @@ def test_an_interrupted_campaign_is_usable_and_goes_on(tmp_path: Path) -> None:
     assert len(lines) == 5
 
 
+def test_to_go_on_needs_a_campaign_to_go_on_with(capsys: pytest.CaptureFixture[str]) -> None:
+    assert dispatch.run(["campaign", "--seeds", "1", "--resume"]) == ExitCode.BAD_USAGE
+    assert "--resume: needs --out" in capsys.readouterr().err
+
+
 def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     """Nothing is overwritten, and another campaign's results are not mixed in."""
     campaign(tmp_path / "c", FakePool())
@@ -425,6 +439,9 @@ def test_known_defects_excuse_until_their_day(tmp_path: Path) -> None:
     assert not defect.excuses_on(datetime.date(2026, 12, 1))
     path.write_text("- {group: leak/producer, owner: me, link: 'x'}\n")
     with pytest.raises(UsageError, match=r"known\[0\]\.expires: missing"):
+        load_known(path)
+    path.write_text("- {group: a, owner: me, link: 'x', expires: soon}\n")
+    with pytest.raises(UsageError, match="expires: is 'soon', expected a day such as"):
         load_known(path)
     path.write_text("- {group: a, owner: me, link: 'x', expires: '2026-13-01'}\n")
     with pytest.raises(UsageError, match=r"known\[0\]"):

@@ -83,6 +83,8 @@ def test_shards_that_are_not_all_there_or_are_there_twice_are_refused(tmp_path: 
     directories = shards(tmp_path)
     with pytest.raises(UsageError, match="shard 1/3 is missing"):
         merge(directories[:2])
+    with pytest.raises(UsageError, match=r"shard-2: is given twice"):
+        merge([tmp_path / "shard-2", tmp_path / "shard-2"])
     with pytest.raises(UsageError, match=r"again: is shard 2/3, and so is .*shard-2"):
         merge([*directories, shard(tmp_path / "again", 2)])
     with pytest.raises(UsageError, match="shard 2/3 and 1/4"):
