@@ -84,6 +84,7 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
         where = "" if group["artifact"] is None else f", faultlab replay {group['artifact']}"
         print_plain(console, f"  smallest seed {group['smallest_seed']}{where}")
     _render_coverage(document, console)
+    _render_reads(document, console)
     kept = [group["artifact"] for group in document["groups"] if group["artifact"] is not None]
     if kept and not is_merged:  # the shards of a merge have a directory each
         campaign = shlex.quote(str(Path(kept[0]).parent.parent))
@@ -114,3 +115,19 @@ def _render_coverage(document: dict[str, Any], console: Console) -> None:
             "phase were hit",
         )
         print_coverage(console, coverage)
+
+
+def _render_reads(document: dict[str, Any], console: Console) -> None:
+    """How much was tried while reads ran, and what may be concluded if nothing came of it."""
+    reads = document["reads_under_fault"]
+    if reads:
+        each = ", ".join(f"{kind} {count}" for kind, count in reads.items())
+        print_plain(console, f"\nreads posted or in flight under each fault: {each}")
+    below = document["failing_share_below"]
+    if below is not None:
+        known = " but in known groups" if document["failed"] else ""
+        print_plain(
+            console,
+            f"no run failed{known}: with 95 % confidence less than {100 * below:.2g} % of such "
+            "seeds do (3/n)",
+        )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from rich.console import Console
 
 from faults.campaign.result import Failure, SeedResult, summarize
-from faults.cli.campaign_summary import exit_code
+from faults.cli.campaign_summary import exit_code, render
 from faults.cli.outcome import ExitCode
 from faults.results import CampaignRun, RuleBroken
 
@@ -44,6 +47,32 @@ def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> No
     assert document["fault_coverage"]["abort"]["decode"] == 2
     assert ["abort", "prefill"] in document["holes"]
     assert (document["runs_per_s"], document["not_run"]) == (0.6, 6)
+
+
+def test_a_summary_says_what_may_be_concluded_if_nothing_failed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of the runs that were judged, not of those refused. Known groups do not take it away."""
+    read = {"link-down": {"read_posted": 1, "read_in_flight": 2, "decode": 9}, "abort": {}}
+    results = [SeedResult(seed=seed, status="passed") for seed in range(298)]
+    results += [SeedResult(seed=298, status="failed-closed"), failed(299, "leak/producer")]
+    results += [SeedResult(seed=300, status="refused")]
+    results += [SeedResult(seed=301, status="passed", coverage=read)]
+
+    def document(*known: str, results: list[SeedResult] = results) -> dict[str, Any]:
+        return summarize(results, known, seeds=range(302), wall_s=1.0, interrupted=False)
+
+    clean = document("leak/producer")
+    assert clean["failing_share_below"] == 3 / 301
+    assert clean["reads_under_fault"] == {"link-down": 3}
+    render(clean, Console(width=200))
+    said = capsys.readouterr().out
+    assert "reads posted or in flight under each fault: link-down 3\n" in said
+    assert "no run failed but in known groups: with 95 % confidence less than 1 % of" in said
+    assert document()["failing_share_below"] is None
+    error = SeedResult(seed=400, status="error", detail="died")
+    assert document("leak/producer", results=[*results, error])["failing_share_below"] is None
+    assert document(results=results[:29])["failing_share_below"] is None
 
 
 def test_a_campaign_of_which_all_is_refused_has_tested_nothing() -> None:
