@@ -21,6 +21,7 @@ from hw_tests.load.run import Phase, Plan, Run, Servers, document
 from hw_tests.load.send import Limits, requests_of
 from hw_tests.load.servers import Server
 from hw_tests.load.verified import WANTED, verifies
+from hw_tests.outcome import NOT_COMPARED
 from hw_tests.registered import compare
 from hw_tests.sealed import seal, sums_beside
 from sim.errors import UsageError
@@ -37,14 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name, value in _FIRST.items():
         if getattr(options, name) is None:
             setattr(options, name, value if options.first else _ALL[name])
-    if not options.unverified and not all(
-        verifies(command) for command in (options.prefill, options.decode) if command is not None
-    ):
-        parser.error(f"--prefill and --decode do not both set {WANTED}; do, or say --unverified")
-    if not options.decode and (far := [name for name in options.act or [] if _is_on_decode(name)]):
-        parser.error(
-            f"--act {far[0]} needs --decode: only an engine that is started here is struck"
-        )
+    if wrong := _wrong(options):
+        parser.error(wrong)
     plan = _plan(options)
     try:
         requests_of(plan.trace, plan.limits, seed=0)
@@ -64,11 +59,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     evidence = compare({name: process.told() for name, process in servers.engines().items()})
     found["registered"] = evidence.document()
     found["passed"] = found["passed"] and evidence.passed
+    if len(evidence.sides) < 2:
+        found["caveats"].append(NOT_COMPARED)
     logs = [server.log for server in servers.all() if server.log.exists()]
     sums = sums_beside(options.out)
     digest = seal(found, options.out, page, [plan.trace, *logs], sums)
     print("\n".join([*lines(found), f"{digest}  {options.out}; sha256sum -c {sums.name}"]))
     return 0 if found["passed"] else 1
+
+
+def _wrong(options: argparse.Namespace) -> str:
+    """With what it cannot begin, and the remedy."""
+    commands = [command for command in (options.prefill, options.decode) if command is not None]
+    if not options.unverified and not all(map(verifies, commands)):
+        return f"--prefill and --decode do not both set {WANTED}; do, or say --unverified"
+    if not options.decode and (far := [name for name in options.act or [] if _is_on_decode(name)]):
+        return f"--act {far[0]} needs --decode: only an engine that is started here is struck"
+    if options.control_url == options.decode_url:
+        return (
+            f"--control-url {options.control_url} answers from what was handed over; "
+            "name a colocated server"
+        )
+    return ""
 
 
 _ALL = {"requests": 200, "max_prompt_tokens": 16_000, "max_output_tokens": 256, "deadline": 7200.0}
@@ -113,6 +125,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         start_s=options.start_within,
         acceptance_gap=options.acceptance_gap,
         exact=options.exact,
+        is_verified=not options.unverified,
     )
 
 

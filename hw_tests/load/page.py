@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
+from hw_tests.outcome import NOT_COMPARED
 from hw_tests.registered import HEAD
 
 _STYLE = """
@@ -24,7 +25,8 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
         for check in phase["checks"]:
             yield f"  {'ok  ' if check['passed'] else 'FAIL'} {check['name']}: {check['seen']}"
     registered = found["registered"]
-    yield f"{'ok  ' if registered['passed'] else 'FAIL'} registered caches: {registered['said']}"
+    good = "??  " if NOT_COMPARED in found["caveats"] else "ok  "
+    yield f"{good if registered['passed'] else 'FAIL'} registered caches: {registered['said']}"
     yield verdict(found)
     yield found["note"]
 
@@ -33,12 +35,13 @@ def verdict(found: Mapping[str, Any]) -> str:
     """In one sentence."""
     if found["stopped"]:
         return f"stopped: {found['stopped']}"
-    return "pass" if found["passed"] else "FAIL"
+    return ", ".join(["pass", *found["caveats"]]) if found["passed"] else "FAIL"
 
 
 def page(found: Mapping[str, Any], digest: str) -> str:
     """Checks, failures, counters and hashes; whatever a server said is text."""
     parts = [f"<h1>Load with disturbed engines: {escape(verdict(found))}</h1>"]
+    parts += [f"<p>Caveat: {escape(caveat)}.</p>" for caveat in found["caveats"]]
     parts.append(f"<p>{escape(found['note'])}</p>")
     for phase in found["phases"]:
         parts.append(f"<h2>{escape(phase['name'])}</h2><table>")

@@ -18,13 +18,15 @@ from hw_tests.load.checks import (
     blocks_were_read,
     drafts_are_accepted,
     errors_are_told,
+    loads_are_verified,
     same_answers,
 )
 from hw_tests.load.idle import blocks_come_back
 from hw_tests.load.send import Limits, Reply, Request, requests_of, send_all
 from hw_tests.load.servers import Server
+from hw_tests.outcome import UNVERIFIED
 from hw_tests.recall.ask import find_server
-from hw_tests.recall.counters import Counters, read_counters
+from hw_tests.recall.counters import Counters, read_counters, since
 from hw_tests.unverified import NOTE
 
 
@@ -42,6 +44,7 @@ class Plan:
         start_s: within which a server has to be ready.
         acceptance_gap: by which fewer drafts may be accepted behind the router.
         exact: whether an answer that is not the control's is a failure.
+        is_verified: whether a load of which not every byte was compared is a failure.
     """
 
     trace: Path
@@ -53,6 +56,7 @@ class Plan:
     start_s: float
     acceptance_gap: float
     exact: bool
+    is_verified: bool
 
 
 @dataclass
@@ -115,7 +119,7 @@ class Run:
 
     async def _undisturbed(self, name: str, requests: Sequence[Request], *, reads: bool) -> Phase:
         phase = Phase(name)
-        before = await self.counters()
+        before = await self._counted()
         phase.router, phase.control = await self._both(requests)
         phase.checks = [
             all_served("the router's requests are served", phase.router),
@@ -123,8 +127,9 @@ class Run:
             same_answers(phase.router, phase.control, exact=self._plan.exact),
             await self._all_free(),
         ]
-        after = await self.counters()
-        phase.checks.append(blocks_were_read(before["router"], after["router"], expected=reads))
+        counted = since(before, await self._counted())
+        phase.checks.append(blocks_were_read(counted, expected=reads))
+        phase.checks += self._verified(counted, expected=reads, which="")
         return phase
 
     async def _disturbed(self, name: str, number: int) -> Phase:
@@ -146,6 +151,7 @@ class Run:
             act.end(struck.process)
             await struck.ready(self._session, self._plan.start_s)
 
+        before = await self._counted()
         (phase.router, phase.control), _ = await asyncio.gather(self._both(requests), strike())
         told = errors_are_told(phase.router, self._plan.answer_s, expected=act.must_fail)
         phase.checks = [
@@ -155,9 +161,20 @@ class Run:
             await self._lives(other),
             await self._all_free(),
         ]
+        whole = await self._counted()
+        if struck is self._servers.prefill:  # or the decode engine begins to count anew
+            phase.checks += self._verified(since(before, whole), expected=False, which="")
         after, _control = await self._both(later)
         phase.checks.append(all_served("later requests are served", after))
+        counted = since(whole, await self._counted())
+        phase.checks += self._verified(counted, expected=True, which="later ")
         return phase
+
+    def _verified(self, counted: Counters | str, *, expected: bool, which: str) -> list[Check]:
+        """One check; none where the command line says that it does not matter."""
+        if not self._plan.is_verified:
+            return []
+        return [loads_are_verified(counted, expected=expected, which=which)]
 
     async def _both(self, requests: Sequence[Request]) -> tuple[list[Reply], list[Reply]]:
         router, control = self._servers.router.url, self._servers.control.url
@@ -179,13 +196,18 @@ class Run:
 
     async def counters(self) -> dict[str, Counters | str]:
         """What either arm has counted since it started, or why that is not known."""
-        found: dict[str, Counters | str] = {}
-        for arm, server in (("router", self._servers.decode), ("control", self._servers.control)):
-            try:
-                found[arm] = await read_counters(self._session, [server.url])
-            except ValueError as error:
-                found[arm] = str(error)
-        return found
+        control = await self._counted_by(self._servers.control)
+        return {"router": await self._counted(), "control": control}
+
+    async def _counted(self) -> Counters | str:
+        """By the decode engine, whoever has started it."""
+        return await self._counted_by(self._servers.decode)
+
+    async def _counted_by(self, server: Server) -> Counters | str:
+        try:
+            return await read_counters(self._session, [server.url])
+        except ValueError as error:
+            return str(error)
 
 
 def passed(phases: Sequence[Phase]) -> bool:
@@ -200,6 +222,7 @@ def document(
     return {
         "passed": passed(phases) and stopped is None,
         "stopped": stopped,
+        "caveats": [] if plan.is_verified else [UNVERIFIED],
         "note": NOTE,
         "plan": {**asdict(plan), "trace": str(plan.trace)},
         "phases": [asdict(phase) for phase in phases],

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hw_tests.load.verified import WANTED
+from hw_tests.outcome import EXIT_CODES
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
 from hw_tests.recall.tables import NO_LOGS, counters_table, page, plain, recall_table
@@ -20,7 +21,7 @@ from hw_tests.unverified import NOTE
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 if no code was lost, no question failed and all that was counted is as it has to
-    be, 1 otherwise, 2 if nothing could be asked."""
+    be, 1 if not, 3 if none could be lost, 2 if nothing could be asked."""
     parser = _parser()
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"{report.verdict()}\n{NOTE}")
     out = options.out
     print(f"{out} and {_page_path(out)} have every answer, {sums_beside(out)} their hashes")
-    return 0 if report.passed else 1
+    return EXIT_CODES[report.outcome]
 
 
 def _keep_logs(options: argparse.Namespace) -> Mapping[str, Path]:
@@ -74,6 +75,7 @@ async def _run(plan: Plan, options: argparse.Namespace, logs: Mapping[str, Path]
         report.registered = evidence
         report.acceptance_gap = options.acceptance_gap
         report.is_verified = not options.unverified
+        report.same_words = options.same_words
         _write(report, options.out, logs)
         print(_progress(report), flush=True)
     return report
@@ -133,7 +135,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SHARE",
         help="by which fewer drafts may be accepted behind the router (%(default)s)",
     )
-    add("--unverified", action="store_true", help=f"do not insist on {WANTED}")
+    add(
+        "--same-words",
+        action="store_true",
+        help="compare the arms' words and not the codes: for weights that know none",
+    )
+    add("--unverified", action="store_true", help=f"do not insist on {WANTED}, nor on /metrics")
     add("--out", type=_json_path, required=True, metavar="JSON", help="the page goes beside it")
     return parser
 

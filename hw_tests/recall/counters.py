@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +16,8 @@ class Counters:
     Args:
         drafts: steps in which there were drafts.
         draft_tokens, accepted_tokens: of all those steps.
-        loads, failed_loads: by ``HybridReadConnector``, one a rank and request.
+        loads, failed_loads: by ``HybridReadConnector``, one a rank and request; those that failed
+            are not among ``loads``.
         verified_loads: of ``loads``, those whose every byte was compared.
     """
 
@@ -35,6 +36,16 @@ class Counters:
     def acceptance(self) -> float | None:
         """Accepted drafts of all; None without drafts."""
         return self.accepted_tokens / self.draft_tokens if self.draft_tokens > 0 else None
+
+
+def since(before: Counters | str, now: Counters | str) -> Counters | str:
+    """What was counted meanwhile, or why that is not known."""
+    if isinstance(before, str) or isinstance(now, str):
+        return before if isinstance(before, str) else now
+    counted = now - before
+    if min(asdict(counted).values()) < 0:
+        return "counters have fallen, as of an engine that was started again meanwhile"
+    return counted
 
 
 _SAMPLES = {

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, get_args
 
-from hw_tests.load.checks import Check, drafts_are_accepted, loads_are_verified
+from hw_tests.load.checks import Check, blocks_were_read, drafts_are_accepted, loads_are_verified
+from hw_tests.outcome import NO_RECALL, NOT_COMPARED, UNVERIFIED, Outcome, verdict
 from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.attribution import Lost, attribute
 from hw_tests.recall.counters import Counters
@@ -47,18 +48,26 @@ class Report:
         servers: by arm.
         answers: in the order of asking.
         counters: what each arm's decode engines counted during the run, or why that is not known.
+        texts: to ask about.
+        read: what the engines behind the router counted during each text so far, by its length and
+            seed, or why that is not known.
         registered: what the engines behind the router have registered; None without their logs.
         acceptance_gap: by which fewer drafts may be accepted behind the router.
-        is_verified: whether a load of which not every byte was compared is a failure.
+        is_verified: whether a load of which not every byte was compared is a failure, and so is
+            what no server tells.
+        same_words: whether the arms' words are compared, and not the codes in them.
     """
 
     settings: Mapping[str, Any]
     servers: Mapping[str, Server]
     answers: list[Answer]
     counters: dict[str, Counters | str]
+    texts: int = 0
+    read: dict[tuple[int, int], Counters | str] = field(default_factory=dict)
     registered: Evidence | None = None
     acceptance_gap: float = 0.1
     is_verified: bool = True
+    same_words: bool = False
 
     def pairs(self) -> list[tuple[Answer, Answer]]:
         """The router's and the control's answer to each question."""
@@ -85,46 +94,94 @@ class Report:
         return [answer for answer in self.answers if answer.error is not None]
 
     def checks(self) -> list[Check]:
-        """Of what was counted, as far as it is known."""
-        router, control = (self.counters.get(arm) for arm in ARMS)
+        """Of what was counted; of what is not known only if that matters."""
+        router, control = (self.counters.get(arm, "not read") for arm in ARMS)
         done = []
-        if isinstance(router, Counters) and isinstance(control, Counters):
+        if self.is_verified or (not isinstance(router, str) and not isinstance(control, str)):
             done.append(drafts_are_accepted(router, control, self.acceptance_gap))
-        if isinstance(router, Counters) and self.is_verified:
-            done.append(loads_are_verified(router))
+        if self.is_verified or not isinstance(router, str):
+            done += [blocks_were_read(router, expected=True), self._each_text_was_read()]
+        if self.is_verified:
+            done.append(loads_are_verified(router, expected=True))
         return done
 
+    def _each_text_was_read(self) -> Check:
+        unread = [f"{words} words, seed {seed}" for (words, seed), counted in self.read.items()
+                  if isinstance(counted, str) or not counted.loads]  # fmt: skip
+        seen = f"nothing of {'; '.join(unread)}; if a cache had it, name another --first-seed"
+        return Check("each text is read", not unread, seen if unread else "all of them")
+
+    def caveats(self) -> list[str]:
+        """What a good outcome does not tell."""
+        compared = self.registered is not None and len(self.registered.sides) > 1
+        told = {NO_RECALL: self.same_words, UNVERIFIED: not self.is_verified}
+        return [caveat for caveat, is_so in (told | {NOT_COMPARED: not compared}).items() if is_so]
+
     def verdict(self) -> str:
-        """In one line; ``passed`` says whether it is a good one."""
-        found = sum(control.found for _, control in self.pairs())
-        of = f"of the control's {found} right answers"
+        """In one line."""
+        outcome, why = self._judged()
+        return verdict(outcome, self.caveats(), why)
+
+    @property
+    def outcome(self) -> Outcome:
+        return self._judged()[0]
+
+    def _judged(self) -> tuple[Outcome, str]:
+        if wrong := self._wrong():
+            return "FAIL", wrong
+        if len(self.read) < self.texts:
+            return "INCOMPLETE", f"{len(self.read)} of {self.texts} texts were asked about"
+        if idle := self._proves_nothing():
+            return "INCOMPLETE", idle
+        if self.same_words:
+            return "pass", f"all {len(self.pairs())} answers are the control's, word by word"
+        return "pass", f"none {self._of_control()} is wrong behind the router"
+
+    def _wrong(self) -> str:
+        """Why it has failed, if it has."""
         failures = f", {len(self.failed())} questions failed" if self.failed() else ""
-        if self.failed() or self.lost():
-            return f"FAIL: {len(self.lost())} {of} are wrong behind the router{failures}"
+        other = [r for r, c in self.pairs() if r.text != c.text and r.error is c.error is None]
+        if self.same_words and (other or failures):
+            answers = f"{len(other)} of {len(self.pairs())} answers"
+            return f"{answers} are not the control's, word by word{failures}"
+        if self.lost() or failures:
+            return f"{len(self.lost())} {self._of_control()} are wrong behind the router{failures}"
         if self.registered and not self.registered.passed:
-            return f"FAIL: {self.registered.said.splitlines()[0]}"
-        if red := [check for check in self.checks() if not check.passed]:
-            return f"FAIL: {red[0].name}: {red[0].seen}"
-        if not found:
-            return (
-                "no question failed, and the control found no code, so nothing could be lost; "
-                "compare the answers themselves"
-            )
-        return f"pass: none {of} is wrong behind the router"
+            return self.registered.said.splitlines()[0]
+        red = [f"{check.name}: {check.seen}" for check in self.checks() if not check.passed]
+        return red[0] if red else ""
+
+    def _proves_nothing(self) -> str:
+        """Why no error could have been seen, if none could."""
+        control = [answer for _, answer in self.pairs()]
+        if self.same_words:
+            is_alike = len({answer.text for answer in control}) < 2
+            return "the control answers every question alike" if is_alike else ""
+        blind = {answer.words for answer in control}
+        blind -= {answer.words for answer in control if answer.found}
+        lengths = ", ".join(map(str, sorted(blind)))
+        return (
+            f"the control found no code in {lengths} words, so none could be lost there; ask a "
+            "model that does, or with --same-words"
+        ) if blind else ""  # fmt: skip
+
+    def _of_control(self) -> str:
+        return f"of the control's {sum(c.found for _, c in self.pairs())} right answers"
 
     @property
     def passed(self) -> bool:
-        known = self.registered is None or self.registered.passed
-        counted = all(check.passed for check in self.checks())
-        return not self.lost() and not self.failed() and known and counted
+        return self.outcome == "pass"
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
         return {
             "schema": 1,
             "verdict": self.verdict(),
+            "outcome": self.outcome,
+            "caveats": self.caveats(),
             "note": NOTE,
             "passed": self.passed,
+            "compares": "same words" if self.same_words else "codes",
             "settings": dict(self.settings),
             "arms": {
                 arm: {**asdict(server), "counters": _counters(self.counters.get(arm))}

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import aiohttp
 
 from hw_tests.recall.ask import Hit, find_server
-from hw_tests.recall.counters import Counters, decode_engines, read_counters
+from hw_tests.recall.counters import Counters, decode_engines, read_counters, since
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.texts import Text, make_text
 
@@ -39,7 +39,7 @@ async def run(plan: Plan) -> AsyncIterator[Report]:
     """The report so far, after each text.
 
     Raises:
-        ValueError: a text cannot be made, or a server is not there.
+        ValueError: a text cannot be made, a server is not there, or the control is no control.
     """
     texts = [make_text(words, seed, plan.needles) for words in plan.words for seed in plan.seeds]
     timeout = aiohttp.ClientTimeout(total=plan.timeout_s)
@@ -50,10 +50,15 @@ async def run(plan: Plan) -> AsyncIterator[Report]:
             for arm, url in zip(ARMS, (plan.url, plan.control_url), strict=True)
         }
         counting = {arm: await _Counting.begin(session, s.url) for arm, s in servers.items()}
-        report = Report(asdict(plan), servers, [], {})
+        if plan.control_url in (plan.url, *counting["router"].engines):
+            raise ValueError(f"--control-url {plan.control_url} answers from what was handed over; "
+                             "name a colocated server, such as the prefill engine")  # fmt: skip
+        report = Report(asdict(plan), servers, [], {}, texts=len(texts))
         for text in texts:
+            before = await counting["router"].so_far(session)
             await _ask_all(session, report, text, plan.max_tokens)
             report.counters = {arm: await c.so_far(session) for arm, c in counting.items()}
+            report.read[text.words, text.seed] = since(before, report.counters["router"])
             yield report
 
 
@@ -78,10 +83,7 @@ class _Counting:
         return cls(engines, await _counters(session, engines))
 
     async def so_far(self, session: aiohttp.ClientSession) -> Counters | str:
-        now = await _counters(session, self.engines)
-        if isinstance(self.before, str):
-            return self.before
-        return now if isinstance(now, str) else now - self.before
+        return since(self.before, await _counters(session, self.engines))
 
 
 async def _counters(session: aiohttp.ClientSession, engines: Sequence[str]) -> Counters | str:

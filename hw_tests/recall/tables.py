@@ -67,11 +67,14 @@ def page(report: Report, files: Mapping[str, str]) -> str:
     """The whole report; ``files`` are hashes by name."""
     verdict = escape(report.verdict())
     settings = [["setting", "value"], *([k, str(v)] for k, v in report.settings.items())]
+    checks = [[c.name, "ok" if c.passed else "FAIL", c.seen] for c in report.checks()]
     parts = [
         f'<p class="verdict{"" if report.passed else " bad"}">{verdict}</p>',
+        *(f"<p>Caveat: {escape(caveat)}.</p>" for caveat in report.caveats()),
         f"<p>{escape(NOTE)}</p>",
         _html(recall_table(report)),
         _html(counters_table(report)),
+        _section("Checks", [["check", "", "seen"], *checks]),
         _registered(report),
         _section("Codes lost behind the router", _lost_table(report)),
         _section("Questions that failed", _failed_table(report.failed())),

@@ -74,13 +74,13 @@ class Engine:
         return {"remote": f"{self._url}/blocks/{name}"}
 
     async def _load(self, remote: str) -> bool:
-        self._counts["loads"] += 1
         timeout = aiohttp.ClientTimeout(total=0.5)
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
                 session.get(remote) as got,
             ):
+                self._counts["loads"] += got.status == 200
                 return got.status == 200
         return False
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
-from load_runs import assert_sealed, command, engine_log, run_load, write_trace
+from fake_engines import FakeEngine, running_router
+from load_runs import assert_sealed, checks, command, engine_log, run_load, write_trace
 
 from hw_tests.load.__main__ import main
 from hw_tests.load.boot import boot_lines
@@ -16,11 +21,16 @@ from hw_tests.load.checks import (
     blocks_were_read,
     drafts_are_accepted,
     errors_are_told,
+    loads_are_verified,
     same_answers,
 )
+from hw_tests.load.page import lines, page
+from hw_tests.load.run import Plan, Run, Servers, document
 from hw_tests.load.send import Limits, Reply, requests_of
-from hw_tests.load.verified import verifies
-from hw_tests.recall.counters import Counters
+from hw_tests.load.servers import Server
+from hw_tests.load.verified import WANTED, verifies
+from hw_tests.outcome import NOT_COMPARED, UNVERIFIED
+from hw_tests.recall.counters import Counters, since
 from hw_tests.registered import HEAD, compare
 
 GOOD = Reply("req-0", 200, " 5", None, 0.0, 1.0)
@@ -34,6 +44,8 @@ def test_a_producer_killed_under_load(tmp_path: Path) -> None:
     code, found = run_load(tmp_path, "--act", "killed", "--exact")
     assert (code, found["passed"], found["stopped"]) == (0, True, None), found
     assert len(found["phases"]) == 3
+    assert f"every later load is verified ({WANTED})" in checks(found["phases"][2], passed=True)
+    assert found["caveats"] == []
     lost = [reply for reply in found["phases"][2]["router"] if reply["error"] is not None]
     assert 0 < len(lost) < 24
     assert {reply["status"] for reply in lost} <= {500, 502}
@@ -159,6 +171,7 @@ def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
         (["--decode", "serve --verify_reads off"], 'do not both set "verify_reads": "all"'),
         (["--trace", "no/such"], "no/such: cannot be read"),
         (["--requests", "0"], "requests"),
+        (["--control-url", "u", "--decode-url", "u"], "--control-url u answers from what was"),
         (["--act", "bombed"], "invalid choice: 'bombed'"),
     ],
 )
@@ -181,6 +194,58 @@ def test_an_engine_that_somebody_else_has_started_is_not_struck(
         main([*words[:place], *words[place + 2 :], "--act", "decode-killed"])
     assert ended.value.code == 2
     assert "--act decode-killed needs --decode" in capsys.readouterr().err
+
+
+async def undisturbed(tmp_path: Path, *, verified: int, is_verified: bool) -> dict[str, Any]:
+    """The document of two undisturbed phases with engines that somebody else has started; of each
+    two loads so many are verified."""
+    engines = [FakeEngine() for _ in range(3)]
+    counters = {"loads": 2, "verified_loads": verified}
+    for engine in engines:
+        engine.metrics = lambda requests: "".join(
+            f"vllm:hybrid_read_{name}_total {each * requests}\n" for name, each in counters.items()
+        ) + "vllm:kv_cache_usage_perc 0\n"  # fmt: skip
+    limits = Limits(2, 600, 5, 0.1, 1000)
+    trace = write_trace(tmp_path / "trace.jsonl")
+    plan = Plan(trace, limits, [], 0.1, 20, 5, 60, 0.1, exact=False, is_verified=is_verified)
+    async with AsyncExitStack() as stack:
+        for engine in engines:
+            await stack.enter_async_context(engine.running())
+        router = running_router([engines[0].url], [engines[1].url])
+        urls = [*(engine.url for engine in engines), await stack.enter_async_context(router)]
+        names = ("prefill", "decode", "control", "router")
+        servers = Servers(
+            *(Server(*of, tmp_path) for of in zip(names, [None] * 4, urls, strict=True))
+        )
+        run = Run(plan, servers, await stack.enter_async_context(aiohttp.ClientSession()))
+        await run.start()
+        return document(plan, [phase async for phase in run.phases()], {}, None)
+
+
+def test_reads_of_an_engine_of_somebody_else_have_to_be_verified(tmp_path: Path) -> None:
+    """Its metrics tell, whoever has started it."""
+    good = asyncio.run(undisturbed(tmp_path, verified=2, is_verified=True))
+    assert (good["passed"], good["caveats"]) == (True, [])
+    bad = asyncio.run(undisturbed(tmp_path, verified=1, is_verified=True))
+    assert not bad["passed"]
+    red = [check for phase in bad["phases"] for check in phase["checks"] if not check["passed"]]
+    assert {(one["name"], one["seen"]) for one in red} == {
+        (f"every load is verified ({WANTED})", "2 of 4 loads")
+    }
+
+
+def test_what_was_not_looked_at_is_in_the_verdict(tmp_path: Path) -> None:
+    """That reads were not verified, and that there was one log only, in JSON, page and verdict."""
+    found = asyncio.run(undisturbed(tmp_path, verified=1, is_verified=False))
+    assert (found["passed"], found["caveats"]) == (True, [UNVERIFIED])
+    found["caveats"].append(NOT_COMPARED)
+    found |= {"registered": compare({"prefill": logs()["prefill"]}).document()}
+    told = list(lines(found))
+    assert "pass, reads unverified, registered caches not compared" in told
+    assert "??   registered caches: only the log of prefill" in "\n".join(told)
+    whole = page({**found, "boot": {}, "files": {}}, "digest")
+    assert "pass, reads unverified, registered caches not compared" in whole
+    assert "Caveat: reads unverified." in whole
 
 
 @pytest.mark.parametrize(
@@ -229,12 +294,21 @@ def test_checks_of_answers_and_counters() -> None:
     assert not same_answers([GOOD], [other], exact=True).passed
     assert same_answers([GOOD], [other], exact=False).seen == "0 of 1 the same; first other: req-0"
     none, some = Counters(), Counters(10, 10, 8, loads=4)
-    assert blocks_were_read(none, some, expected=True).passed
-    assert not blocks_were_read(none, none, expected=True).passed
-    assert blocks_were_read(none, none, expected=False).passed
-    assert not blocks_were_read(none, Counters(loads=4, failed_loads=1), expected=True).passed
-    assert not blocks_were_read("no metrics", some, expected=True).passed
+    assert blocks_were_read(some, expected=True).passed
+    assert not blocks_were_read(none, expected=True).passed
+    assert blocks_were_read(none, expected=False).passed
+    assert not blocks_were_read(Counters(loads=4, failed_loads=1), expected=True).passed
+    assert not blocks_were_read("no metrics", expected=True).passed
+    assert loads_are_verified(Counters(loads=4, verified_loads=4), expected=True).passed
+    assert not loads_are_verified(Counters(loads=4, verified_loads=3), expected=False).passed
+    assert not loads_are_verified(none, expected=True).passed
+    assert loads_are_verified(none, expected=False).passed
+    assert not loads_are_verified("no metrics", expected=False).passed
     assert drafts_are_accepted(some, some, 0.1).passed
     assert drafts_are_accepted(none, none, 0.1).passed
     assert not drafts_are_accepted(Counters(10, 10, 5), some, 0.1).passed
     assert not drafts_are_accepted(none, some, 0.1).passed
+    assert not drafts_are_accepted(none, "no metrics", 0.1).passed
+    assert since(none, some) == some
+    assert since("no metrics", some) == since(some, "no metrics") == "no metrics"
+    assert str(since(some, none)).startswith("counters have fallen")

@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from aiohttp import web
 from fake_engines import FakeEngine, running_router
 from load_runs import assert_sealed, engine_log
 
+from hw_tests.outcome import NOT_COMPARED, UNVERIFIED
 from hw_tests.recall import attribution
 from hw_tests.recall.__main__ import main
 from hw_tests.recall.ask import Answer
@@ -39,12 +41,35 @@ def forget_half(prompt: str) -> str:
     return remember(prompt[len(prompt) // 2 :])
 
 
+def counted(
+    drafts: int = 0, accepted: int = 0, loads: int = 0, verified: int | None = None, failed: int = 0
+) -> Callable[[int], str]:
+    """What vLLM shows when each request brings so many, in two data-parallel engines."""
+    names = {
+        "spec_decode_num_drafts": drafts,
+        "spec_decode_num_draft_tokens": drafts,
+        "spec_decode_num_accepted_tokens": accepted,
+        "hybrid_read_loads": loads,
+        "hybrid_read_failed_loads": failed,
+        "hybrid_read_verified_loads": loads if verified is None else verified,
+    }
+    return lambda requests: "".join(
+        f"# TYPE vllm:{name} counter\n"
+        + "".join(
+            f'vllm:{name}_total{{engine="{engine}"}} {50 + each * requests}\n'
+            for engine, each in enumerate([value, 0])
+        )
+        for name, value in names.items()
+    )
+
+
 class Deployment:
     """A prefill and a decode engine behind the router, and a colocated server."""
 
     def __init__(self) -> None:
         self.prefill, self.decode = FakeEngine(), FakeEngine(remember)
         self.control = FakeEngine(remember)
+        self.decode.metrics, self.control.metrics = counted(loads=1), counted()
         self.url = ""
 
     @contextmanager
@@ -89,35 +114,14 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "report.json"
 
 
-def counted(
-    drafts: int, accepted: int, loads: int = 0, verified: int | None = None
-) -> Callable[[int], str]:
-    """What vLLM shows when each request brings so many, in two data-parallel engines."""
-    names = {
-        "spec_decode_num_drafts": drafts,
-        "spec_decode_num_draft_tokens": drafts,
-        "spec_decode_num_accepted_tokens": accepted,
-        "hybrid_read_loads": loads,
-        "hybrid_read_verified_loads": loads if verified is None else verified,
-    }
-    return lambda requests: "".join(
-        f"# TYPE vllm:{name} counter\n"
-        + "".join(
-            f'vllm:{name}_total{{engine="{engine}"}} {50 + each * requests}\n'
-            for engine, each in enumerate([value, 0])
-        )
-        for name, value in names.items()
-    )
-
-
 def test_nothing_is_lost_where_all_is_handed_over(
     deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each code of each text is asked for twice on each arm, and found; exit code 0."""
     code, document = deployment.ask(out, "--words", "120,400", "--seeds", "2")
     assert (code, document["passed"]) == (0, True)
-    assert document["verdict"] == "pass: none of the control's 24 right answers is wrong " \
-        "behind the router"  # fmt: skip
+    assert document["verdict"] == "pass, registered caches not compared: " \
+        "none of the control's 24 right answers is wrong behind the router"  # fmt: skip
     rows = [(row["words"], row["hit"], row["asked"]) for row in document["rows"]]
     assert rows == [(words, hit, asked) for words in (120, 400)
                     for hit, asked in (("none", 2), ("part", 4), ("whole", 6))]  # fmt: skip
@@ -203,7 +207,8 @@ def test_logs_of_the_engines_are_evidence_of_their_caches(
     code, document = deployment.ask(
         out, "--prefill-log", str(logs[0]), "--decode-log", str(logs[1])
     )
-    assert (code, document["registered"]["passed"]) == (0, True)
+    assert (code, document["registered"]["passed"], document["caveats"]) == (0, True, [])
+    assert document["verdict"].startswith("pass: none of the control's")
     page = out.with_suffix(".html").read_text()
     assert "prefill and decode have registered the same" in page
     assert "<td>decode</td><td>consumer</td><td>0, 1</td>" in page
@@ -217,15 +222,64 @@ def test_logs_of_the_engines_are_evidence_of_their_caches(
     assert document["verdict"].startswith("FAIL: decode has logged no caches-registered")
 
 
-def test_a_control_that_finds_nothing_is_no_pass_without_a_word(
-    deployment: Deployment, out: Path
+def test_a_control_that_finds_nothing_proves_nothing(
+    deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A model with random weights cannot lose what it never finds."""
+    """What no arm finds cannot be lost, not even at one length of two: that is no pass, and no
+    failure either; exit code 3."""
     deployment.decode.answer = deployment.control.answer = lambda prompt: f" {len(prompt)}"
     code, document = deployment.ask(out)
-    assert code == 0
-    assert "the control found no code" in document["verdict"]
-    assert all(row["same"] == row["asked"] for row in document["rows"])
+    assert (code, document["passed"], document["outcome"]) == (3, False, "INCOMPLETE")
+    assert document["verdict"].startswith("INCOMPLETE: the control found no code in 120 words")
+    assert "--same-words" in document["verdict"]
+    assert document["verdict"] in capsys.readouterr().out
+    page = out.with_suffix(".html").read_text()
+    assert f'<p class="verdict bad">{document["verdict"]}</p>' in page
+
+    def remember_short(prompt: str) -> str:
+        return remember(prompt) if len(prompt) < 1500 else " no idea"
+
+    deployment.decode.answer = deployment.control.answer = remember_short
+    code, document = deployment.ask(out, "--words", "120,400")
+    assert (code, document["outcome"]) == (3, "INCOMPLETE")
+    assert "found no code in 400 words" in document["verdict"]
+
+
+def test_the_same_words_are_asked_for_where_no_code_can_be(
+    deployment: Deployment, out: Path
+) -> None:
+    """Of a model with random weights: any other word is a failure, and the verdict says that recall
+    was not judged."""
+    deployment.decode.answer = deployment.control.answer = lambda prompt: f" {sum(prompt.encode())}"
+    code, document = deployment.ask(out, "--same-words")
+    assert (code, document["compares"]) == (0, "same words")
+    assert document["verdict"] == (
+        "pass, recall not judged, registered caches not compared: "
+        "all 6 answers are the control's, word by word"
+    )
+    assert escape(document["verdict"]) in out.with_suffix(".html").read_text()
+    deployment.decode.answer = forget_half
+    deployment.control.answer = remember
+    code, document = deployment.ask(out, "--same-words", "--first-seed", "1")
+    assert (code, document["outcome"]) == (1, "FAIL")
+    same = sum(row["same"] for row in document["rows"])
+    assert document["verdict"].startswith(
+        f"FAIL: {6 - same} of 6 answers are not the control's, word by word"
+    )
+    deployment.control.answer = deployment.decode.answer = forget_half
+    deployment.decode.answer = lambda prompt: forget_half(prompt) + " "
+    assert deployment.ask(out, "--same-words")[0] == 1
+
+
+@pytest.mark.parametrize("answer", ["", " the the the"])
+def test_the_same_words_for_every_question_prove_nothing(
+    answer: str, deployment: Deployment, out: Path
+) -> None:
+    """A model that says the same whatever it is asked has not read what was handed over."""
+    deployment.decode.answer = deployment.control.answer = lambda _prompt: answer
+    code, document = deployment.ask(out, "--same-words")
+    assert (code, document["outcome"]) == (3, "INCOMPLETE")
+    assert "the control answers every question alike" in document["verdict"]
 
 
 def test_a_question_that_fails_is_told_with_the_cause(deployment: Deployment, out: Path) -> None:
@@ -260,8 +314,13 @@ def test_an_interrupted_run_leaves_the_texts_that_were_done(
         signal.signal(signal.SIGINT, before)
     assert ended.value.code == 130
     assert f"interrupted; {out}" in capsys.readouterr().err
-    assert {answer["seed"] for answer in json.loads(out.read_text())["answers"]} == {0}
-    assert "pass: none of the control" in out.with_suffix(".html").read_text()
+    document = json.loads(out.read_text())
+    assert {answer["seed"] for answer in document["answers"]} == {0}
+    assert (document["passed"], document["verdict"]) == (
+        False,
+        "INCOMPLETE: 1 of 2 texts were asked about",
+    )
+    assert escape(document["verdict"]) in out.with_suffix(".html").read_text()
 
 
 def test_acceptance_of_drafts_is_shown_side_by_side(
@@ -287,7 +346,7 @@ def test_drafts_that_are_accepted_less_often_are_a_failure(
     """By more than the gap; a whole side without drafts, too."""
     deployment.control.metrics = counted(drafts=10, accepted=8)
     for drafts, seen in ((10, "router 60.0%, control 80.0%"), (0, "router None, control 0.8")):
-        deployment.decode.metrics = counted(drafts, accepted=6)
+        deployment.decode.metrics = counted(drafts, accepted=6, loads=1)
         code, document = deployment.ask(out)
         assert (code, document["passed"]) == (1, False)
         assert document["verdict"].startswith("FAIL: drafts are accepted as often")
@@ -295,16 +354,42 @@ def test_drafts_that_are_accepted_less_often_are_a_failure(
 
 
 def test_loads_that_are_not_verified_are_a_failure(deployment: Deployment, out: Path) -> None:
-    """Unless that was said; a run of which each load was is none."""
-    deployment.decode.metrics = counted(drafts=0, accepted=0, loads=2, verified=1)
+    """Unless that was said, which is then in the verdict; a run of which each load was is none."""
+    deployment.decode.metrics = counted(loads=2, verified=1)
     code, document = deployment.ask(out)
     assert code == 1
     assert document["verdict"] == (
         'FAIL: every load is verified ("verify_reads": "all"): 6 of 12 loads'
     )
-    assert deployment.ask(out, "--unverified")[0] == 0
-    deployment.decode.metrics = counted(drafts=0, accepted=0, loads=2)
-    assert deployment.ask(out)[0] == 0
+    code, document = deployment.ask(out, "--unverified")
+    assert (code, document["caveats"]) == (0, [UNVERIFIED, NOT_COMPARED])
+    assert document["verdict"].startswith("pass, reads unverified, registered caches not compared:")
+    assert escape(document["verdict"]) in out.with_suffix(".html").read_text()
+    deployment.decode.metrics = counted(loads=2)
+    code, document = deployment.ask(out)
+    assert (code, document["caveats"]) == (0, [NOT_COMPARED])
+
+
+@pytest.mark.parametrize("more", [[], ["--unverified"]])
+def test_nothing_that_was_handed_over_is_a_failure(
+    more: list[str], deployment: Deployment, out: Path
+) -> None:
+    """A decode engine that computes all prompts itself answers right, and tells nothing."""
+    deployment.decode.metrics = counted(loads=0)
+    code, document = deployment.ask(out, *more)
+    assert (code, document["outcome"]) == (1, "FAIL")
+    assert "blocks are read, and no read fails: 0 loads" in document["verdict"]
+    deployment.decode.metrics = counted(loads=2, failed=1)
+    assert deployment.ask(out, *more)[0] == 1, "the answers were computed again"
+
+
+def test_each_text_has_to_be_handed_over(deployment: Deployment, out: Path) -> None:
+    """Loads of the first text say nothing of the second; the remedy is named."""
+    deployment.decode.metrics = lambda requests: counted(loads=1)(min(requests, 6))
+    code, document = deployment.ask(out, "--seeds", "2")
+    assert (code, document["outcome"]) == (1, "FAIL")
+    assert "each text is read: nothing of 120 words, seed 1" in document["verdict"]
+    assert "--first-seed" in document["verdict"]
 
 
 def test_a_server_that_counts_no_drafts_says_so(deployment: Deployment, out: Path) -> None:
@@ -314,17 +399,33 @@ def test_a_server_that_counts_no_drafts_says_so(deployment: Deployment, out: Pat
     assert "<td>no drafts</td><td>no drafts</td>" in out.with_suffix(".html").read_text()
 
 
-def test_a_server_without_metrics_is_asked_all_the_same(deployment: Deployment, out: Path) -> None:
-    """The report says why its drafts are not known."""
+@pytest.mark.parametrize("arm", ["decode", "control"])
+def test_a_server_without_metrics_is_a_failure(arm: str, deployment: Deployment, out: Path) -> None:
+    """The report says why nothing is known, and with --unverified that nothing is."""
 
     def none(_requests: int) -> str:
         raise web.HTTPNotFound
 
-    deployment.control.metrics = none
+    engine: FakeEngine = getattr(deployment, arm)
+    engine.metrics = none
     code, document = deployment.ask(out)
-    assert code == 0
-    unknown = document["arms"]["control"]["counters"]["unknown"]
-    assert f"{deployment.control.url}/metrics cannot be read" in unknown
+    assert (code, document["outcome"]) == (1, "FAIL")
+    assert f"not known: {engine.url}/metrics cannot be read" in document["verdict"]
+    unknown = document["arms"]["control" if arm == "control" else "router"]["counters"]["unknown"]
+    assert f"{engine.url}/metrics cannot be read" in unknown
+    code, document = deployment.ask(out, "--unverified")
+    assert (code, document["verdict"][:23]) == (0, "pass, reads unverified,")
+
+
+def test_a_control_that_is_an_arm_of_the_router_is_refused(
+    deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The router itself or a decode engine behind it would only be compared with itself."""
+    for url in (deployment.url, deployment.decode.url):
+        with pytest.raises(SystemExit) as ended:
+            deployment.ask(out, "--control-url", url)
+        assert ended.value.code == 2
+        assert f"--control-url {url} answers from what was handed over" in capsys.readouterr().err
 
 
 def test_the_page_is_whole_and_shows_answers_as_they_are(deployment: Deployment, out: Path) -> None:

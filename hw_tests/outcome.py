@@ -1,0 +1,21 @@
+"""How a run ends: in a word, as an exit code, and with what its evidence does not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+Outcome = Literal["pass", "FAIL", "INCOMPLETE"]
+"""INCOMPLETE: nothing failed, and too little was tested to say more."""
+EXIT_CODES: Final[Mapping[Outcome, int]] = {"pass": 0, "FAIL": 1, "INCOMPLETE": 3}
+
+UNVERIFIED: Final = "reads unverified"
+NOT_COMPARED: Final = "registered caches not compared"
+NO_RECALL: Final = "recall not judged"
+ONE_HOST: Final = "both sides on one host, which tells nothing of two"
+
+
+def verdict(outcome: Outcome, caveats: Iterable[str], why: str) -> str:
+    """In one line; only a good outcome claims what caveats take back."""
+    named = caveats if outcome == "pass" else ()
+    return f"{', '.join([outcome, *named])}: {why}"
