@@ -86,7 +86,7 @@ def test_a_side_that_dies_ends_the_run(tmp_path: Path) -> None:
     ("suite", "more"),
     [
         ("load", ["--act", "killed", "--away", "0.3", "--settle-within", "5", "--requests", "12"]),
-        ("recall", ["--words", "120", "--needles", "2", "--seeds", "1"]),
+        ("recall", ["--words", "120", "--needles", "2", "--seeds", "1", "--same-words"]),
     ],
 )
 def test_a_model_is_served_on_two_hosts(suite: str, more: list[str], tmp_path: Path) -> None:

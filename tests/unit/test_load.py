@@ -214,9 +214,8 @@ async def undisturbed(tmp_path: Path, *, verified: int, is_verified: bool) -> di
         router = running_router([engines[0].url], [engines[1].url])
         urls = [*(engine.url for engine in engines), await stack.enter_async_context(router)]
         names = ("prefill", "decode", "control", "router")
-        servers = Servers(
-            *(Server(*of, tmp_path) for of in zip(names, [None] * 4, urls, strict=True))
-        )
+        each = (Server(name, None, url, tmp_path) for name, url in zip(names, urls, strict=True))
+        servers = Servers(*each)
         run = Run(plan, servers, await stack.enter_async_context(aiohttp.ClientSession()))
         await run.start()
         return document(plan, [phase async for phase in run.phases()], {}, None)
