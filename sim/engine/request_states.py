@@ -42,6 +42,8 @@ class RequestStates:
         self._remove(scheduler_output)
         self._add_all(scheduler_output)
         self._update(scheduler_output)
+        for new in scheduler_output.scheduled_new_reqs:
+            self._share_failed_loads(self._states[new.req_id])
 
     def _remove(self, scheduler_output: SchedulerOutput) -> None:
         ended = scheduler_output.finished_req_ids | (scheduler_output.preempted_req_ids or set())
@@ -49,6 +51,13 @@ class RequestStates:
             self._states.pop(request_id, None)
         for request_id in sorted(scheduler_output.finished_req_ids):
             self._prompt_tokens.pop(request_id, None)
+
+    def _share_failed_loads(self, new: RequestState) -> None:
+        """Blocks whose load failed for a request that still has them may have been given to another
+        as hits, before the scheduler knew; it drops what comes of them there as well."""
+        failed = frozenset[int]().union(*(state.not_loaded for state in self._states.values()))
+        for table in new.tables if failed else ():
+            new.not_loaded |= failed.intersection(table.ids.tolist())
 
     def _add_all(self, scheduler_output: SchedulerOutput) -> None:
         for new in scheduler_output.scheduled_new_reqs:

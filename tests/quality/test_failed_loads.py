@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from vllm.v1.core.sched.scheduler import Scheduler
 
 from sim.engine.options import EngineOptions
 from sim.engine.timing import StepTimes
 from sim.fabric.verdicts import WorkRequestItem
 from sim.outcome import Outcome
+from sim.router.options import Hold, RouterOptions
 from sim.run import TestBed, run
 from sim.scenario import InlineRequest, InlineWorkload, Scenario, with_settings
 from sim.verdict import Fail, Verdict
@@ -31,13 +33,20 @@ class FirstFails:
         return None
 
 
-def outcome_with_failed_loads(check: str, seed: int | None = None, **options: Any) -> Outcome:
+class EachFails:
+    """Every transfer fails."""
+
+    def judge(self, item: Any) -> Verdict | None:
+        return Fail("RETRY_EXC", "") if isinstance(item, WorkRequestItem) else None
+
+
+def with_shared_blocks(check: str, seed: int | None = None, **options: Any) -> Scenario:
     """Three requests that arrive together and share six blocks; a seed shuffles events."""
     requests = tuple(
         InlineRequest(f"req-{i}", (Segment(0, 96), Segment(1 + i, 20 + i)), max_tokens=4)
         for i in range(3)
     )
-    scenario = Scenario(
+    return Scenario(
         workload=InlineWorkload(requests),
         engine=EngineOptions(**options),
         check=check,  # type: ignore[arg-type]
@@ -46,10 +55,16 @@ def outcome_with_failed_loads(check: str, seed: int | None = None, **options: An
         perturb=seed is not None,
     )
 
+
+def outcome_of(scenario: Scenario, verdicts: FirstFails | EachFails) -> Outcome:
     def prepare(bed: TestBed) -> None:
-        bed.world.fabric.verdicts.add(FirstFails())
+        bed.world.fabric.verdicts.add(verdicts)
 
     return run(scenario, prepare=prepare).outcome
+
+
+def outcome_with_failed_loads(check: str, seed: int | None = None, **options: Any) -> Outcome:
+    return outcome_of(with_shared_blocks(check, seed, **options), FirstFails())
 
 
 def oracles_of(outcome: Outcome) -> set[str]:
@@ -66,6 +81,24 @@ def test_a_failed_request_has_not_used_what_was_not_loaded(
     outcome = outcome_with_failed_loads(check, async_scheduling=async_scheduling)
     assert oracles_of(outcome) == set()
     assert outcome.requests["error"] == 3
+
+
+@pytest.mark.parametrize("check", ["incremental", "full"])
+def test_a_request_that_was_given_blocks_as_hits_drops_what_was_not_loaded(check: str) -> None:
+    """It comes to the consumer during the step whose load fails, and is scheduled ahead. This
+    connector reports no blocks for it but those that it was to load itself."""
+    after_all = InlineRequest("req-3", (Segment(9, 20),), max_tokens=1, arrival_s=0.1)
+    scenario = with_shared_blocks(check, async_scheduling=True)
+    scenario = replace(
+        scenario,
+        workload=InlineWorkload((*scenario.workload.requests, after_all)),
+        connector="hybrid",
+        extra_config={"load_mode": "sync"},
+        router=RouterOptions(holds=(Hold("req-2", 0.002),)),
+    )
+    outcome = outcome_of(scenario, EachFails())
+    assert oracles_of(outcome) == set()
+    assert outcome.requests["error"] == 4
 
 
 @pytest.mark.parametrize("check", ["incremental", "full"])
