@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sim.engine.connectors import ConnectorKind, get_connector
+from sim.engine.guest_roots import guest_roots
 from sim.engine.options import pass_times_of
 from sim.engine.refusals import without_source
 from sim.guest.sources import GuestSources
@@ -35,14 +36,19 @@ def require_possible(scenario: Scenario) -> None:
 
 
 def require_sources(scenario: Scenario) -> None:
-    """UsageError when an overlay or the source of a connector is missing."""
+    """UsageError when an overlay or the source of a connector is missing, or no engine can use
+    anything of the overlay."""
     sources = GuestSources(None if scenario.overlay is None else Path(scenario.overlay))
+    roots = list(guest_roots(None))
     if not scenario.topology.colocated:
         for engine, connector in (
             (scenario.producer_engines[0], scenario.producer_connector),
             (scenario.consumer_engines[0], scenario.connector),
         ):
-            _require_source(engine, get_connector(connector), sources)
+            kind = get_connector(connector)
+            _require_source(engine, kind, sources)
+            roots += guest_roots(kind)
+    sources.require_usable_overlay(roots)
 
 
 def _require_model(scenario: Scenario) -> None:

@@ -22,7 +22,7 @@ from sim.deployment import Deployment
 from sim.engine.engine import Engine
 from sim.engine.owners import HashOwners
 from sim.engine.refusals import never_started, refusal
-from sim.errors import DeadlockError, UsageError
+from sim.errors import DeadlockError, StartRefused
 from sim.foresight import legs_in_pairs
 from sim.kernel import Seed
 from sim.model.reference import continuation
@@ -143,7 +143,7 @@ class TestBed:
                 raise self._refused(engine)
         self.world.sources.require_overlay_in_use()
 
-    def _refused(self, engine: Engine) -> UsageError:
+    def _refused(self, engine: Engine) -> StartRefused:
         for failed, error in self.world.engine_errors:
             return refusal(failed, error)
         return never_started(engine)

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 from vllm.utils import func_utils
 
-from sim.engine.connectors import in_tree_roots
 from sim.engine.groups import Rendezvous
+from sim.engine.guest_roots import guest_roots
 from sim.engine.hand_offs import HandOffs
-from sim.engine.hooks import HOOK_MODULES
 from sim.engine.landings import LandingWatch, MemoryMap
 from sim.engine.owners import HashOwners
 from sim.fabric import CX7, Fabric, FabricProfile
@@ -44,8 +43,6 @@ from sim.workload.tokens import DEFAULT_VOCAB_SIZE
 if TYPE_CHECKING:
     from sim.engine.engine import Engine
     from sim.engine.worker import Worker
-
-_ALWAYS_GUESTS = (*HOOK_MODULES, "vllm.utils.network_utils")
 
 
 class World:
@@ -125,9 +122,7 @@ class World:
     def new_guest_process(self, engine: Engine, name: str) -> GuestProcess:
         """A process of ``engine`` with fresh copies of the guest modules."""
         process = Process(engine.node, name, engine.incarnation, owner=engine.name)
-        roots: tuple[str, ...] = _ALWAYS_GUESTS
-        if engine.connector is not None:
-            roots += (*engine.connector.kind.roots, *in_tree_roots())
+        roots = guest_roots(None if engine.connector is None else engine.connector.kind)
         label = f"{engine.name}_{name}_{engine.incarnation}"
         guest = GuestProcess(process, GuestImporter(label, roots, self.facades, self.sources))
         self._guests.append(guest)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from sim.errors import UsageError
 from sim.guest.process import GuestProcess
+from sim.guest.sources import find_spec
 from sim.hints import nearest
 
 _V1 = "vllm.distributed.kv_transfer.kv_connector.v1"
@@ -131,7 +131,7 @@ def _roots_of(module: str) -> tuple[str, ...]:
 def in_tree_roots() -> tuple[str, ...]:
     """vLLM's own connectors, one module or package each: guests wherever a guest imports them,
     because anybody's connector may be built on one."""
-    spec = importlib.util.find_spec(_V1)
+    spec = find_spec(_V1)
     assert spec is not None
     modules = pkgutil.iter_modules(spec.submodule_search_locations)
     return tuple(f"{_V1}.{m.name}" for m in modules if m.name not in _SHARED_OF_V1)
@@ -178,14 +178,18 @@ class ConnectorSetup:
         )
 
     def load(self, guest: GuestProcess) -> None:
-        """Execute the process's copy of the module; UsageError when the class is not in it."""
+        """Execute the process's copy of the module; UsageError when it has no such connector."""
         module, name = guest.load(self.kind.module), self.kind.class_name
+        if _is_connector(getattr(module, name, None)):
+            return
+        connectors = sorted(key for key, value in vars(module).items() if _is_connector(value))
+        what = f"{name!r} of module {self.kind.module} is no connector"
         if not hasattr(module, name):
-            classes = [key for key, value in vars(module).items() if isinstance(value, type)]
-            raise UsageError(
-                f"connector {self.kind.name}: module {self.kind.module} has no class {name!r}"
-                f"{nearest(name, classes)}"
-            )
+            what = f"module {self.kind.module} has no class {name!r}{nearest(name, connectors)}"
+        raise UsageError(
+            f"connector {self.kind.name}: {what}; expected a subclass of vLLM's "
+            f"KVConnectorBase_V1, of which that module has: {', '.join(connectors) or 'none'}"
+        )
 
     def with_settings(self, settings: Mapping[str, Any]) -> ConnectorSetup:
         """The same connector with settings added."""
@@ -198,3 +202,13 @@ class ConnectorSetup:
             "kv_connector_module_path": guest.alias(self.kind.module),
             "kv_connector_extra_config": self.settings,
         }
+
+
+def _is_connector(value: Any) -> bool:
+    # Late, because the names of connectors are looked up where vLLM shall not be loaded.
+    from vllm.distributed.kv_transfer.kv_connector.v1.base import (  # noqa: PLC0415
+        KVConnectorBase_V1,
+    )
+
+    is_class = isinstance(value, type) and value is not KVConnectorBase_V1
+    return is_class and issubclass(value, KVConnectorBase_V1)

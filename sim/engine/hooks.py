@@ -19,12 +19,9 @@ from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.outputs import EMPTY_MODEL_RUNNER_OUTPUT, KVConnectorOutput, ModelRunnerOutput
 
 from sim.engine.batch import Batch
+from sim.engine.guest_roots import V1_HOOKS, V2_HOOKS
 from sim.engine.options import ModelRunnerKind
 from sim.guest.process import GuestProcess
-
-_V2_MODULE = "vllm.v1.worker.gpu.kv_connector"
-_V1_MODULE = "vllm.v1.worker.kv_connector_model_runner_mixin"
-HOOK_MODULES = (_V2_MODULE, _V1_MODULE)
 
 
 class ConnectorHooks(Protocol):
@@ -64,7 +61,7 @@ class _V2Hooks:
     def __init__(
         self, guest: GuestProcess, vllm_config: VllmConfig, caches: Mapping[str, Any]
     ) -> None:
-        self._kv_connector = guest.load(_V2_MODULE).get_kv_connector(vllm_config, caches)
+        self._kv_connector = guest.load(V2_HOOKS).get_kv_connector(vllm_config, caches)
         self._speculates = vllm_config.speculative_config is not None
 
     def begin(self, scheduler_output: SchedulerOutput) -> None:
@@ -96,7 +93,7 @@ class _V1Hooks:
     def __init__(
         self, guest: GuestProcess, vllm_config: VllmConfig, caches: Mapping[str, Any]
     ) -> None:
-        self._mixin = guest.load(_V1_MODULE).KVConnectorModelRunnerMixin
+        self._mixin = guest.load(V1_HOOKS).KVConnectorModelRunnerMixin
         self._vllm_config = vllm_config
         self._output: KVConnectorOutput | None = None
         if has_kv_transfer_group():

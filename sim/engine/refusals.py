@@ -13,14 +13,16 @@ if TYPE_CHECKING:
     from sim.engine.engine import Engine
 
 _WAITS_TOLD = 3  # of the threads that were started first
+_PORT_IN_USE = "Address already in use"
 _NO_ROOM = "To serve at least one request"  # how vLLM begins when the pool is too small
 
 
-def refusal(engine: Engine, error: BaseException) -> UsageError:
+def refusal(engine: Engine, error: BaseException) -> StartRefused:
     """The exception that ended ``engine`` while it started, as one about what it was given."""
     if isinstance(error, UsageError):
-        return error
-    return _refused(engine.name, _reason(engine, error))
+        return StartRefused(str(error))
+    reason = _reason(engine, error)
+    return _refused(engine.name, reason + _hint_at_ranks(engine, reason))
 
 
 def without_source(engine: str, error: ModuleNotFoundError) -> StartRefused:
@@ -37,9 +39,10 @@ def never_started(engine: Engine) -> StartRefused:
         if failure.owner == engine.name
     ]
     waits = kernel.describe_waiters(engine.name)[:_WAITS_TOLD]
+    reason = "; ".join([*died, *waits])
     return StartRefused(
-        f"engine {engine.name} did not start within ten virtual minutes: "
-        + "; ".join([*died, *waits])
+        f"engine {engine.name} did not start within ten virtual minutes: {reason}"
+        + _hint_at_ranks(engine, reason)
     )
 
 
@@ -81,6 +84,17 @@ def _hint_at_setting(engine: Engine, error: KeyError) -> str:
 def _hint_at_path(error: ModuleNotFoundError) -> str:
     return (
         f"; if {error.name} is yours, put the directory that holds it on PYTHONPATH, or install it"
+    )
+
+
+def _hint_at_ranks(engine: Engine, reason: str) -> str:
+    """Connectors tell the ports of an instance's ranks apart by the number that vLLM gives them."""
+    if _PORT_IN_USE not in reason or engine.group.size == 1 or engine.in_lockstep:
+        return ""
+    return (
+        "; vLLM tells every data-parallel rank of a dense model that it is number 0 of 1, so all "
+        "of them want the same port: leave data_parallel_size at 1 and set topology.producers or "
+        "topology.consumers instead"
     )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import CodeType
 
-from sim.errors import UsageError
+from sim.errors import StartRefused, UsageError
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,23 @@ class GuestSources:
         return _compile(path, Path(path), is_package=False)
 
     def require_overlay_in_use(self) -> None:
-        """UsageError when there is an overlay and no module loaded so far is from it."""
-        if self.overlay is None or self._overlay_is_used:
-            return
-        raise UsageError(
+        """StartRefused when there is an overlay and no module loaded so far is from it."""
+        if self.overlay is not None and not self._overlay_is_used:
+            raise self._unused()
+
+    def require_usable_overlay(self, roots: Iterable[str]) -> None:
+        """The same before anything is loaded, when the overlay has nothing of ``roots``: modules,
+        and packages that stand for everything below them."""
+        if self.overlay is not None and not any(map(self._overlay_has, roots)):
+            raise self._unused()
+
+    def _overlay_has(self, root: str) -> bool:
+        assert self.overlay is not None
+        base = self.overlay.joinpath(*root.split("."))
+        return base.with_suffix(".py").is_file() or any(base.rglob("*.py"))
+
+    def _unused(self) -> StartRefused:
+        return StartRefused(
             f"no module of the engines is in overlay {str(self.overlay)!r}; give the root of a "
             "checkout (the directory that holds vllm/) with a connector or a worker hook in it"
         )
@@ -83,13 +97,13 @@ class GuestSources:
 def _installed(name: str, _search_path: tuple[str, ...]) -> tuple[Path, bool]:
     """Where module ``name`` is, and whether it is a package: looked for once in the life of an
     interpreter, as installed modules stay where they are. ModuleNotFoundError without a source."""
-    spec = _find_spec(name)
+    spec = find_spec(name)
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise ModuleNotFoundError(f"no Python source for guest module {name!r}", name=name)
     return Path(spec.origin), spec.submodule_search_locations is not None
 
 
-def _find_spec(name: str) -> ModuleSpec | None:
+def find_spec(name: str) -> ModuleSpec | None:
     """Where ``name`` is, without executing the packages above it, as importlib.util would: they
     may be guests themselves, and import what only a facade stands in for."""
     top, *below = name.split(".")

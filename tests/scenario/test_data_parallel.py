@@ -192,6 +192,8 @@ def test_ranks_that_want_the_same_port_never_start(name: str, thread: str, port:
     assert f"already in use (addr='tcp://*:{port}')" in message
     assert "waits for set() of Event" in message
     assert "MoRIIOConnectorWorker.register_kv_caches" in message
+    is_dense = name == "dense-data-parallel"
+    assert ("every data-parallel rank of a dense model" in message) == is_dense
 
 
 def test_with_ports_for_all_ranks_data_and_tensor_parallelism_work_together(

@@ -36,6 +36,10 @@ def helper(connector):
         {}["nothing"]
     except KeyError as error:
         raise ValueError(f"no luck with {connector!r}") from error
+
+
+class Plain:
+    pass
 """
 SMALL = Scenario(
     connector="failing_connector:Failing",
@@ -49,6 +53,8 @@ PLACE = "failing_connector:22 in helper"
 @pytest.fixture(autouse=True)
 def _failing_connector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "failing_connector.py").write_text(CONNECTOR)
+    (tmp_path / "raising_connector.py").write_text("1 / 0")
+    (tmp_path / "broken_connector.py").write_text("class Broken(:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
@@ -104,6 +110,13 @@ def test_the_screen_shows_the_places(
     ("changes", "words"),
     [
         ({"connector": "failing_connector:Faling"}, "no class 'Faling'.*did you mean 'Failing'"),
+        ({"connector": "failing_connector:Plain"},
+         "'Plain' of module failing_connector is no connector; expected a subclass of vLLM's "
+         "KVConnectorBase_V1, of which that module has: Demanding, Failing, MoRIIOConnector$"),
+        ({"connector": "json:JSONDecoder"}, "of which that module has: none$"),
+        ({"connector": "raising_connector:Any"},
+         "ZeroDivisionError: division by zero, raised at raising_connector:1 in <module>$"),
+        ({"connector": "broken_connector:Broken"}, r"broken_connector\.py:1: invalid syntax"),
         ({"connector": "nowhere.mod:Cls"}, "nowhere.*put the directory that holds it on PYTHONP"),
         ({"connector": "failing_connector:Demanding"},
          r"KeyError: 'tariff', raised at failing_connector:14 in Demanding.__init__; .*"

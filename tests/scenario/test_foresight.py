@@ -20,6 +20,7 @@ IMPOSSIBLE: list[tuple[dict[str, str], str]] = [
     ),
     ({"producer_connector": "connector.no:Thing"}, "engine p0 .*'connector.no'"),
     ({"overlay": "nowhere"}, "nowhere' is not a directory"),
+    ({"overlay": "docs"}, "no module of the engines is in overlay '.*docs'"),
     ({"tp_size": "3", "executor": "multi-process"}, "tp_size 3 does not fit 8 KV heads"),
     ({"model": "kimi-linear", "enable_chunked_prefill": "false"}, "vLLM wants chunked prefill"),
     ({"speculation.method": "mtp", "num_speculative_tokens": "1"}, "llama has no drafter"),

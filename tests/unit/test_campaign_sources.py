@@ -71,9 +71,10 @@ def test_an_edit_ends_the_campaign_and_names_the_file(tmp_path: Path, package: P
 
 def test_files_that_come_and_go_count_too(tmp_path: Path, package: Path) -> None:
     """In an overlay they take the place of installed ones."""
-    (tmp_path / "patch" / "vllm").mkdir(parents=True)
-    added = tmp_path / "patch" / "vllm" / "added.py"
     overlay = tmp_path / "patch"
+    added = overlay / package.name / "added.py"
+    added.parent.mkdir(parents=True)
+    added.write_text("x = 1\n")
     with pytest.raises(UsageError, match=r"added\.py: changed"):
         run(tmp_path / "1", lambda: added.write_text(""), overlay=overlay)
     with pytest.raises(UsageError, match=r"added\.py: changed"):

@@ -32,6 +32,8 @@ REFUSED = [
     ["run", "--set", "tp_size=3", "--set", "executor=multi-process"],
     ["campaign", "--seeds", "2", "--connector", "no.such:Thing"],
     ["campaign", "--seeds", "2", "--set", "overlay=nowhere"],
+    ["campaign", "--seeds", "2", "--set", "overlay=docs"],
+    ["compare", "--seeds", "2", "--connector", "moriio", "--overlay", "docs"],
     ["replay", "nowhere"],
     ["bench", "nonsense"],
 ]

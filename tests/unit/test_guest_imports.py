@@ -12,7 +12,7 @@ from types import ModuleType
 
 import pytest
 
-from sim.errors import UsageError
+from sim.errors import StartRefused, UsageError
 from sim.guest.imports import GuestImporter
 from sim.guest.pickling import restore, snapshot
 from sim.guest.process import GuestProcess
@@ -229,8 +229,24 @@ def test_an_overlay_without_a_module_that_is_used_is_refused(tree: Path, tmp_pat
     (tmp_path / "vllm").mkdir()
     sources = GuestSources(tmp_path / "vllm")
     importer("c_0", sources=sources).load("shop.sub.sibling")
-    with pytest.raises(UsageError, match="no module of the engines is in overlay"):
+    with pytest.raises(StartRefused, match="no module of the engines is in overlay"):
         sources.require_overlay_in_use()
+
+
+@pytest.mark.parametrize("file", ["shop.py", "shop/role.py", "shop/sub/deep/sibling.py"])
+def test_an_overlay_is_refused_early_only_if_no_guest_can_be_in_it(
+    tmp_path: Path, file: str
+) -> None:
+    """One file below a package of guests may be what is used; which it is, loading tells."""
+    overlay = tmp_path / "overlay"
+    (overlay / "shop" / "sub" / "deep").mkdir(parents=True)
+    (overlay / "other.py").write_text("")
+    sources = GuestSources(overlay)
+    with pytest.raises(StartRefused, match=f"no module of the engines is in overlay '{overlay}'"):
+        sources.require_usable_overlay(["shop", "tools"])
+    (overlay / file).write_text("")
+    sources.require_usable_overlay(["shop", "tools"])
+    GuestSources().require_usable_overlay(["shop"])
 
 
 def test_overlay_must_be_a_directory(tmp_path: Path) -> None:
