@@ -29,3 +29,7 @@ else:
         if name not in public.__all__:
             raise AttributeError(f"module 'faults' has no attribute {name!r}")
         return getattr(public, name)
+
+    def __dir__() -> list[str]:
+        """The public types too, for whoever completes names."""
+        return sorted({*globals(), *import_module("faults.public").__all__})

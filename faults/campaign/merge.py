@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from faults.campaign.plan import Plan
+from faults.campaign.plan import Plan, in_lines
 from faults.campaign.result import SeedResult
 from faults.campaign.store import FAILURES, Store, read, read_left
 from sim.errors import UsageError
@@ -30,7 +30,7 @@ def merge(directories: Sequence[Path]) -> tuple[Plan, list[SeedResult]]:
         _require_same_campaign(directories[0], shards[directories[0]][0], directory, plan)
         part = plan.shard[0]
         if part in of_part:
-            raise UsageError(f"{directory}: is shard {_named(plan)}, and so is {of_part[part]}")
+            raise UsageError(f"{directory}: is shard {plan.part}, and so is {of_part[part]}")
         of_part[part] = directory
         _require_own_seeds(directory, plan, results)
     plan = shards[directories[0]][0]
@@ -75,22 +75,19 @@ def at_home(result: SeedResult, directory: Path) -> SeedResult:
 def _require_same_campaign(first: Path, one: Plan, directory: Path, plan: Plan) -> None:
     differing = one.differences(plan)
     if one.shard[1] != plan.shard[1]:
-        differing.append(f"shard {_named(one)} and {_named(plan)}")
+        differing.append(f"shard: {one.part} → {plan.part}")
     if differing:
         raise UsageError(
-            f"{first} and {directory} are not shards of one campaign: {'; '.join(differing)}"
+            f"{first} and {directory} are not shards of one campaign; give those of one. What is "
+            "different (first → second):" + in_lines(differing)
         )
 
 
 def _require_own_seeds(directory: Path, plan: Plan, results: Sequence[SeedResult]) -> None:
     foreign = sorted({result.seed for result in results} - set(plan.seeds))
     if foreign:
-        raise UsageError(f"{directory}: seed {foreign[0]} is not one of shard {_named(plan)}")
+        raise UsageError(f"{directory}: seed {foreign[0]} is not one of shard {plan.part}")
 
 
 def _parts(plan: Plan) -> range:
     return range(1, plan.shard[1] + 1)
-
-
-def _named(plan: Plan) -> str:
-    return f"{plan.shard[0]}/{plan.shard[1]}"

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from faults.campaign.seeds import share
 from faults.campaign.swarm import SwarmOptions, scenario_of
 from faults.campaign.under_test import SourcesUnderTest
-from sim.foresight import require_sources
+from sim.errors import UsageError
+from sim.foresight import require_possible, require_sources
 from sim.identity import source_digest, versions
+from sim.scenario import Scenario
 
 Shard = tuple[int, int]
+
+_NOT_SET = {
+    "seed": "the seeds of a campaign are those of --seeds",
+    "faults": "a campaign draws the faults of each seed; inject your own with faultlab run --fault",
+    "model": "the models of a campaign are those of --model",
+    "connector": "the connector of a campaign is that of --connector",
+}
+"""Keys of a scenario that are not for ``--set``, with the reason."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -39,13 +51,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Those of this shard."""
         return share(range(self.first, self.end), self.shard)
 
+    @property
+    def part(self) -> str:
+        """The shard, as ``--shard`` takes it."""
+        return f"{self.shard[0]}/{self.shard[1]}"
+
     def differences(self, other: Plan) -> list[str]:
-        """What differs between the campaigns, whichever shards of them these are."""
-        mine, its = ({**msgspec.to_builtins(plan), "shard": None} for plan in (self, other))
+        """What differs between the campaigns, whichever shards of them these are: of each key of
+        ``campaign.json``, the value in this one and in the other."""
+        mine, its = (
+            dict(_leaves({**msgspec.to_builtins(plan), "shard": None})) for plan in (self, other)
+        )
         return [
-            f"{key} {_shown(mine[key])} and {_shown(its[key])}"
-            for key in mine
-            if mine[key] != its[key]
+            f"{key}: {mine.get(key, 'none')} → {its.get(key, 'none')}"
+            for key in {**mine, **its}
+            if mine.get(key) != its.get(key)
         ]
 
 
@@ -55,11 +75,22 @@ def plan_here(options: SwarmOptions, seeds: range, shard: Shard) -> Plan:
     Raises:
         UsageError: a model, a connector, an overlay or a setting is not accepted.
     """
+    for key, remedy in _NOT_SET.items():
+        if key in options.settings:
+            raise UsageError(f"--set {key}={options.settings[key]}: {remedy}")
+    require_sources(scenario_of(seeds.start, options))
     for model in options.models:
-        scenario = scenario_of(seeds.start, msgspec.structs.replace(options, models=(model,)))
-        require_sources(scenario)
+        alone = msgspec.structs.replace(options, models=(model,))
+        _require_possible(scenario_of(seeds.start, alone))
     versions = {**software(), "under_test": SourcesUnderTest(options).digest()}
     return Plan(options=options, first=seeds.start, end=seeds.stop, shard=shard, versions=versions)
+
+
+def _require_possible(scenario: Scenario) -> None:
+    try:
+        require_possible(scenario)
+    except UsageError as error:
+        raise UsageError(f"{error} (--model {scenario.model})") from error
 
 
 @cache
@@ -76,5 +107,16 @@ def _root(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def _shown(value: object) -> str:
-    return msgspec.json.encode(value).decode()
+def in_lines(differences: Sequence[str]) -> str:
+    """Below a message, one a line."""
+    return "".join(f"\n  {difference}" for difference in differences)
+
+
+def _leaves(document: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The values of nested mappings as text, by dotted keys."""
+    for key, value in document.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            shown = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            yield f"{prefix}{key}", shown

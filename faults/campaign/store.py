@@ -14,7 +14,7 @@ from typing import Self, overload
 import msgspec
 from filelock import FileLock, Timeout
 
-from faults.campaign.plan import Plan
+from faults.campaign.plan import Plan, in_lines
 from faults.campaign.result import SeedResult
 from sim.errors import UsageError
 
@@ -96,10 +96,10 @@ class Store:
     def _require_same_plan(self, directory: Path) -> None:
         plan = _plan(directory)
         if plan != self.plan:
-            differing = plan.differences(self.plan) or [f"shard {plan.shard} and {self.plan.shard}"]
+            differing = plan.differences(self.plan) or [f"shard: {plan.part} → {self.plan.part}"]
             raise UsageError(
-                f"{directory}: another campaign is in it ({'; '.join(differing)}, here); give the "
-                "same options, or another --out"
+                f"{directory}: another campaign is in it; give the same options, or another --out. "
+                "What is different (there → here):" + in_lines(differing)
             )
 
     def _rewrite(self, directory: Path) -> None:

@@ -18,6 +18,7 @@ from faults.bench.scenarios import OF_TRACE, SECTIONS, TRACE, TRACE_HOUR
 from faults.cli.loading import loading
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from sim.errors import UsageError
+from sim.hints import nearest
 
 _TRACE_FILE = "mooncake_fast25_conversation_trace.jsonl"
 
@@ -136,7 +137,8 @@ def _trace_of_environment() -> Path | None:
 def _chosen(given: list[str], *, has_trace: bool) -> list[str]:
     for name in given:
         if name not in SECTIONS:
-            raise UsageError(f"{name}: no such section; there are: {', '.join(SECTIONS)}")
+            hint = nearest(name, SECTIONS)
+            raise UsageError(f"{name}: no such section{hint}; there are: {', '.join(SECTIONS)}")
     for name in OF_TRACE:
         if name in given and not has_trace:
             raise UsageError(f"{name}: needs a trace; give --trace, or set FAULTLAB_TRACES")

@@ -23,6 +23,7 @@ from faults.cli import logs
 from faults.cli.commands import COMMANDS, Command
 from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE
 from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome, plain_text
+from faults.cli.usage import explain_usage
 from sim.errors import TestbedError, UsageError
 
 
@@ -58,7 +59,11 @@ def build(arguments: Sequence[str]) -> typer.Typer:
 
     Importing a command may import vLLM, which takes seconds that ``--help`` should not cost.
     """
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    app = typer.Typer(
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["--help", "-h"]},
+    )
     app.callback()(_root)
     for command in COMMANDS:
         function = command.load() if command.name in arguments else _title(command)
@@ -96,12 +101,7 @@ def _root(
 
 def _explain(error: BaseException) -> tuple[ExitCode, str]:
     if isinstance(error, TyperException):
-        message = error.format_message()
-        if any(option in message for option in ("--log-level", "--log-format")):
-            message += " It comes before the command: faultlab --log-level debug run ..."
-        if message.startswith("No such command"):
-            message += f" There are: {', '.join(command.name for command in COMMANDS)}."
-        return ExitCode.BAD_USAGE, f"{message.rstrip('.')}. See --help."
+        return ExitCode.BAD_USAGE, explain_usage(error, (c.name for c in COMMANDS))
     if isinstance(error, CannotRunError):
         return ExitCode.CANNOT_RUN, str(error)
     if isinstance(error, UsageError):

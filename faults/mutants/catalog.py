@@ -10,6 +10,7 @@ from faults.mutants.lease_mutants import LEASE_MUTANTS
 from faults.mutants.mutant import Mutant
 from faults.mutants.refusal_mutants import REFUSAL_MUTANTS
 from sim.errors import UsageError
+from sim.hints import nearest
 
 _ALL = (*CORE_MUTANTS, *EDGE_MUTANTS, *LEASE_MUTANTS, *REFUSAL_MUTANTS)
 MUTANTS = {mutant.name: mutant for mutant in _ALL}
@@ -19,5 +20,6 @@ def chosen(names: Sequence[str]) -> list[Mutant]:
     """The mutants of these names, all without names; UsageError for a name that there is not."""
     for name in names:
         if name not in MUTANTS:
-            raise UsageError(f"there is no mutant {name!r}; there are: {', '.join(MUTANTS)}")
+            hint = nearest(name, MUTANTS)
+            raise UsageError(f"there is no mutant {name!r}{hint}; there are: {', '.join(MUTANTS)}")
     return [MUTANTS[name] for name in dict.fromkeys(names or MUTANTS)]

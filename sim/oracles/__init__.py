@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from sim.errors import UsageError
+from sim.hints import nearest
 from sim.oracles.base import Oracle, OracleContext, RunFacts
 from sim.oracles.blast_radius import BlastRadius
 from sim.oracles.blocks import BlockHistory
@@ -68,7 +69,10 @@ def make_oracles(context: OracleContext) -> list[Oracle]:
     """
     unknown = sorted(context.parameters.keys() - ORACLES.keys())
     if unknown:
-        raise UsageError(f"unknown oracle {unknown[0]!r}; there are: {', '.join(ORACLES)}")
+        raise UsageError(
+            f"unknown oracle {unknown[0]!r}{nearest(unknown[0], ORACLES)}; there are: "
+            f"{', '.join(ORACLES)}"
+        )
     return [
         oracle(context, _parameters(oracle, context.parameters.get(name, {})))
         for name, oracle in ORACLES.items()

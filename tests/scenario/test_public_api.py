@@ -51,6 +51,12 @@ def test_the_example_prints_what_its_comments_say(
     assert (directory / "artifact.json").is_file()
 
 
+def test_all_that_is_public_is_listed_before_it_is_first_asked_for() -> None:
+    """Whoever completes names in a prompt asks ``dir``."""
+    assert {"run", "load", "campaign", *public.__all__} <= set(dir(faults))
+    assert all(hasattr(faults, name) for name in dir(faults))
+
+
 def test_the_page_shows_the_example_and_names_all_that_is_public() -> None:
     """Word for word, so that what is read is what is tested."""
     page = (ROOT / "docs" / "library.md").read_text()

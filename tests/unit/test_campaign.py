@@ -386,9 +386,13 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="add --resume"):
         Store(tmp_path / "c", PLAN)
     options = msgspec.structs.replace(OPTIONS, connector="reference")
-    for change, said in (({"options": options}, "reference"), ({"end": 6}, "end 5 and 6")):
+    for change, said in (
+        ({"options": options}, "options.connector: moriio → reference"),
+        ({"end": 6}, "end: 5 → 6"),
+        ({"shard": (1, 2)}, "shard: 1/1 → 1/2"),
+    ):
         other = msgspec.structs.replace(PLAN, **change)
-        with pytest.raises(UsageError, match=rf"another campaign .*{said}.*another --out"):
+        with pytest.raises(UsageError, match=rf"another --out. .*:\n  {said}$"):
             Store(tmp_path / "c", other, resume=True)
     with pytest.raises(UsageError, match="is no campaign"):
         Store(tmp_path / "nothing", PLAN, resume=True)

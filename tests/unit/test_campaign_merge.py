@@ -18,6 +18,7 @@ from sim.errors import UsageError
 
 SEEDS = range(3, 14)
 WHOLE = plan_here(SwarmOptions(), SEEDS, (1, 1))
+TORCH = WHOLE.versions["torch"]
 
 
 def result_of(seed: int) -> SeedResult:
@@ -64,18 +65,22 @@ def test_a_seed_that_no_shard_has_run_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"options": SwarmOptions(connector="reference")}, '"moriio".*"reference"'),
-        ({"first": 2}, "first 3 and 2"),
-        ({"versions": {"python": "3.10"}}, 'versions .*"3.10"'),
+        (
+            {"options": SwarmOptions(connector="reference", settings={"tp_size": "2"})},
+            ["options.connector: moriio → reference", "options.settings.tp_size: none → 2"],
+        ),
+        ({"first": 2}, ["first: 3 → 2"]),
+        ({"versions": WHOLE.versions | {"torch": "1"}}, [f"versions.torch: {TORCH} → 1"]),
     ],
 )
 def test_shards_of_another_campaign_are_refused(
-    tmp_path: Path, change: dict[str, Any], said: str
+    tmp_path: Path, change: dict[str, Any], said: list[str]
 ) -> None:
-    """Both directories are named, and what differs."""
+    """Both directories are named, and what differs, one a line and nothing else."""
     one, other = shard(tmp_path / "a", 1, 2), shard(tmp_path / "b", 2, 2, **change)
-    with pytest.raises(UsageError, match=f"a and .*b are not shards of one campaign: .*{said}"):
+    with pytest.raises(UsageError, match=r"a and .*b are not shards of one campaign") as raised:
         merge([one, other])
+    assert [line.strip() for line in str(raised.value).splitlines()[1:]] == said
 
 
 def test_shards_that_are_not_all_there_or_are_there_twice_are_refused(tmp_path: Path) -> None:
@@ -87,7 +92,7 @@ def test_shards_that_are_not_all_there_or_are_there_twice_are_refused(tmp_path: 
         merge([tmp_path / "shard-2", tmp_path / "shard-2"])
     with pytest.raises(UsageError, match=r"again: is shard 2/3, and so is .*shard-2"):
         merge([*directories, shard(tmp_path / "again", 2)])
-    with pytest.raises(UsageError, match="shard 2/3 and 1/4"):
+    with pytest.raises(UsageError, match="shard: 2/3 → 1/4"):
         merge([directories[0], shard(tmp_path / "quarter", 1, 4)])
     with pytest.raises(UsageError, match="is no campaign"):
         merge([tmp_path])

@@ -63,7 +63,7 @@ def test_an_edit_ends_the_campaign_and_names_the_file(tmp_path: Path, package: P
         run(out, lambda: core.write_text("class Connector: x = 1\n"))
     assert "__init__" not in str(raised.value)
     assert [result.seed for result in read(out)[1]] == [0, 1]
-    with pytest.raises(UsageError, match=r"another campaign is in it \(versions"):
+    with pytest.raises(UsageError, match=r"another camp.*\n  versions\.under_test: \w+ → \w+$"):
         run(out, lambda: None, resume=True)
     core.write_text(before)
     assert sorted(run(out, lambda: None, resume=True)) == [0, 1, 2, 3, 4]

@@ -34,6 +34,9 @@ REFUSED = [
     ["campaign", "--seeds", "2", "--set", "overlay=nowhere"],
     ["campaign", "--seeds", "2", "--set", "overlay=docs"],
     ["compare", "--seeds", "2", "--connector", "moriio", "--overlay", "docs"],
+    ["campaign", "--seeds", "2", "--set", "tp_size=3", "--set", "executor=multi-process"],
+    ["campaign", "--seeds", "2", "--set", "faults=[{kind: crash}]"],
+    ["campaign", "--seeds", "2", "--set", "seed=3"],
     ["replay", "nowhere"],
     ["bench", "nonsense"],
 ]

@@ -73,6 +73,32 @@ def test_a_log_option_after_the_command_is_told_where_it_belongs(
     assert "before the command: faultlab --log-level debug run" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("run --seed x", "--seed x: expected a valid integer; see faultlab run --help"),
+        ("run --seed -1", "--seed -1: expected a number greater than or equal to 0; see"),
+        ("campaign --seeds 2 --jobs 0", "--jobs 0: expected a number greater than or equal to 1;"),
+        ("campaign --seeds 2 --seed-limit x", "--seed-limit x: expected a valid number; see"),
+        ("campaign --seeds 5:2", "--seeds 5:2: expected N, or A:B with A below B, such as 100 or"),
+        ("--log-level foo run", "--log-level foo: expected one of debug, info, warning, error; s"),
+        ("run --check ful", "--check ful: expected one of incremental, full (did you mean 'full'"),
+        ("campaign", "Missing option '--seeds' (The first N seeds, or A up to B); see"),
+        ("diff a", "Missing argument 'B' (The directory of another); see faultlab diff --help"),
+        ("rum", "No such command 'rum'; did you mean 'run'?; there are: run, campaign, "),
+        ("--json", "No such option: --json; options of a command come after it: faultlab run --j"),
+        ("run --sed 3", "No such option: --sed (Possible options: --seed, --set); see faultlab r"),
+        ("run --out", "Option '--out' requires an argument; see --help"),
+    ],
+)
+def test_a_command_line_that_is_not_accepted_is_answered_with_the_remedy(
+    capsys: pytest.CaptureFixture[str], arguments: str, words: str
+) -> None:
+    """The value and what was expected, whichever option it is; exit code 2."""
+    assert dispatch.run(arguments.split()) == ExitCode.BAD_USAGE
+    assert capsys.readouterr().err.startswith(f"faultlab: error: {words}")
+
+
 def test_ctrl_c_is_neither_a_violation_nor_a_failure_of_the_testbed(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
