@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from faults.directories import ARTIFACT_FILE, is_run, what_is
 from sim.errors import UsageError
 from sim.identity import versions
 from sim.kernel.log import Record
@@ -25,7 +26,6 @@ from sim.scenario.yaml_text import parse_yaml
 
 SCHEMA_VERSION: Final = 2
 SCENARIO_FILE: Final = "scenario.yaml"
-ARTIFACT_FILE: Final = "artifact.json"
 EVENTS_FILE: Final = "events.jsonl"
 REPORT_FILE: Final = "report.html"
 """Drawn from the others, and no part of what a replay compares."""
@@ -135,12 +135,11 @@ def write(
 
 def find(path: Path) -> Path:
     """The artifact's directory, given itself or one of its files; UsageError if it is none."""
-    directory = path if path.is_dir() else path.parent
-    if not path.exists():
-        raise UsageError(f"{path}: does not exist; expected the directory of a run")
-    if not (directory / ARTIFACT_FILE).is_file():
+    directory = path.parent if path.is_file() else path
+    if not is_run(directory):
+        beside = f" with no {ARTIFACT_FILE} beside it" if path.is_file() else ""
         raise UsageError(
-            f"{path}: has no {ARTIFACT_FILE}; expected the directory of a run (for a scenario "
+            f"{path}: {what_is(path)}{beside}; expected the directory of a run (for a scenario "
             "alone, use faultlab run)"
         )
     return directory

@@ -10,7 +10,8 @@ import msgspec
 
 from faults.campaign.plan import Plan, in_lines
 from faults.campaign.result import SeedResult
-from faults.campaign.store import FAILURES, Store, read, read_left
+from faults.campaign.store import Store, read, read_left
+from faults.directories import FAILURES
 from sim.errors import UsageError
 
 

@@ -16,11 +16,10 @@ from filelock import FileLock, Timeout
 
 from faults.campaign.plan import Plan, in_lines
 from faults.campaign.result import SeedResult
+from faults.directories import FAILURES, PLAN_FILE, is_campaign, what_is
 from sim.errors import UsageError
 
-PLAN_FILE, RESULTS_FILE, FAILURES = "campaign.json", "results.jsonl", "failures"
-LOCK_FILE = ".lock"
-LEFT_FILE = "left.json"
+RESULTS_FILE, LEFT_FILE, LOCK_FILE = "results.jsonl", "left.json", ".lock"
 
 
 class Store:
@@ -198,12 +197,17 @@ def _locked(directory: Path) -> FileLock:
 
 def _plan(directory: Path) -> Plan:
     path = directory / PLAN_FILE
+    if not is_campaign(directory):
+        raise UsageError(
+            f"{directory}: {what_is(directory)}; expected the directory of a campaign, the --out "
+            "of faultlab campaign"
+        )
     try:
         return msgspec.json.decode(path.read_bytes(), type=Plan)
     except OSError as error:
-        raise UsageError(f"{path}: is no campaign: {error.strerror}") from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path}: is no campaign: {error}") from error
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is not the plan of a campaign: {error}") from error
 
 
 def _results(directory: Path) -> Iterator[SeedResult]:

@@ -15,9 +15,8 @@ from typing import IO
 import msgspec
 
 from faults import artifact
-from faults.campaign.failed_step import without_failed_steps
+from faults.campaign.excuses import judge
 from faults.campaign.overlay import with_overlay, write_overlay
-from faults.campaign.refusal import without_refusals
 from faults.campaign.result import SeedResult, Status, failures_of
 from faults.campaign.swarm import SwarmOptions, scenario_of
 from faults.cli import logs
@@ -84,13 +83,11 @@ def _run(job: Job) -> SeedResult:
     scenario = scenario_of(job.seed, job.options)
     faulted = run(scenario)
     outcome = faulted.result.outcome
-    records = faulted.result.log.records
-    violations, refusals = without_refusals(outcome.violations, records)
-    violations, ended_steps = without_failed_steps(violations, records, scenario)
-    failures = failures_of(violations)
+    judged = judge(outcome.violations, faulted.result.log.records, scenario)
+    failures = failures_of(judged.counting)
     status: Status = "passed" if outcome.passed else "failed"
-    if not failures and (refusals or ended_steps):
-        status = "failed-closed" if ended_steps else "refused"
+    if not failures and judged.excused:
+        status = "failed-closed" if judged.ended_steps else "refused"
     directory = None
     if job.directory is not None and any(f.group not in job.seen for f in failures):
         directory = Path(job.directory) / f"seed-{job.seed}"
@@ -102,7 +99,7 @@ def _run(job: Job) -> SeedResult:
         coverage=faulted.coverage,
         event_hash=outcome.event_hash,
         virtual_s=outcome.virtual_s,
-        detail="" if failures else "".join(v.detail for v in (ended_steps or refusals)[:1]),
+        detail="" if failures else "".join(v.detail for v in judged.excused[:1]),
         artifact=None if directory is None else str(directory),
     )
 

@@ -28,6 +28,7 @@ from faults.cli.campaign_summary import Junit, Known, excused_groups
 from faults.cli.options import setting_pairs
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import print_plain
+from faults.directories import SIDES
 from sim.errors import UsageError
 
 Connectors = Annotated[
@@ -37,7 +38,6 @@ Overlay = Annotated[
     Path | None, typer.Option(help="Sources of the side after, such as a patched checkout.")
 ]
 BeforeOverlay = Annotated[Path | None, typer.Option(help="Sources of the side before.")]
-_SIDES = ("before", "after")
 
 
 def command(
@@ -78,12 +78,12 @@ def command(
     excused = excused_groups(known)
     campaigns = []
     with ExitStack() as stack:
-        for name, plan in zip(_SIDES, plans, strict=True):
+        for name, plan in zip(SIDES, plans, strict=True):
             store = Store(None if out is None else out / name, plan, resume=resume)
             campaigns.append(Campaign(stack.enter_context(store)))
         pool = stack.enter_context(Pool(jobs or os.cpu_count() or 1, seed_limit))
         canary = sing(pool)
-        for name, campaign in zip(_SIDES, campaigns, strict=True):
+        for name, campaign in zip(SIDES, campaigns, strict=True):
             with progress(len(campaign.store.plan.seeds), name) as on_result:
                 campaign.run(pool, None, on_result)
             if campaign.interrupted:
@@ -129,12 +129,12 @@ def _document(
     return {
         **{
             name: {"connector": side.connector, "overlay": side.settings.get("overlay")}
-            for name, side in zip(_SIDES, sides, strict=True)
+            for name, side in zip(SIDES, sides, strict=True)
         },
         "seeds": len(seeds),
         "passed": {
             name: sum(result.status == "passed" for result in results)
-            for name, results in zip(_SIDES, (before, after), strict=True)
+            for name, results in zip(SIDES, (before, after), strict=True)
         },
         **compared,
         "known": [entry["group"] for entry in compared["new"] if entry["group"] in known],
@@ -166,7 +166,7 @@ def _render(document: dict[str, Any], out: Path | None, console: Console) -> Non
             console.print(f"\n[{style}]{title}: {entry['group']}{excused}[/]")
             print_plain(console, f"  {entry['detail']}")
             print_plain(console, f"  {_where(entry)}")
-    passed = " and ".join(f"{document['passed'][side]} {side}" for side in _SIDES)
+    passed = " and ".join(f"{document['passed'][side]} {side}" for side in SIDES)
     print_plain(console, f"\npassed of {document['seeds']} seeds: {passed}")
     if out is not None:
         print_plain(console, f"written to {out}")
@@ -174,7 +174,7 @@ def _render(document: dict[str, Any], out: Path | None, console: Console) -> Non
 
 
 def _where(entry: dict[str, Any]) -> str:
-    before, after = (_seeds(entry[f"seeds_{side}"]) for side in _SIDES)
+    before, after = (_seeds(entry[f"seeds_{side}"]) for side in SIDES)
     replay = "" if entry["artifact"] is None else f", faultlab replay {entry['artifact']}"
     return f"seeds before: {before}; after: {after}{replay}"
 

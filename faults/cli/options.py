@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from faults.artifact import ARTIFACT_FILE
+from faults.directories import is_run, what_is
 from faults.schedule import decode, with_faults
 from sim.engine.connectors import get_connector
 from sim.errors import UsageError
@@ -93,9 +93,9 @@ def _load(path: Path) -> Scenario:
 
 def _instead_of_directory(path: Path) -> str:
     """What to do with a directory where a scenario file is expected."""
-    if (path / ARTIFACT_FILE).is_file():
+    if is_run(path):
         return f"is a recorded run; run it again with faultlab replay {shlex.quote(str(path))}"
-    return "is a directory; expected a scenario file"
+    return f"{what_is(path)}; expected a scenario file"
 
 
 def shipped_names() -> list[str]:

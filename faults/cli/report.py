@@ -11,19 +11,18 @@ import typer
 from rich.console import Console
 
 from faults import artifact
-from faults.artifact import ARTIFACT_FILE, REPORT_FILE
-from faults.campaign.store import PLAN_FILE
+from faults.artifact import REPORT_FILE
 from faults.cli.campaign_summary import Known, excused_groups
 from faults.cli.outcome import JsonFlag, Outcome
 from faults.cli.replay import require_complete
 from faults.cli.run_summary import print_plain
 from faults.cli.simulate import simulate
+from faults.directories import SIDES, is_campaign, is_comparison, is_run, what_is
 from faults.report import campaign_page, comparison_page, run_page, without_faults
 from sim.errors import UsageError
 from sim.kernel.log import Record
 
 _COMPARISON = Path("comparison.html")
-_SIDES = ("before", "after")  # as faultlab compare writes them
 
 
 def command(
@@ -100,23 +99,21 @@ def _page(
             raise UsageError("--against-fault-free is about one run; give its directory alone")
         directory = artifact.find(directory)
         return run_page(directory, _fault_free(directory)), directory / REPORT_FILE
-    if len(directories) == 1 and (directory / PLAN_FILE).is_file():
+    if len(directories) == 1 and is_campaign(directory):
         return campaign_page(directory, excused_groups(known)), directory / REPORT_FILE
     if known is not None:
         raise UsageError(f"--known {known}: only the report of one campaign tells known groups")
     if len(directories) == 2:
         return comparison_page(*directories), _COMPARISON
-    sides = [directory / side for side in _SIDES]
-    if all((side / PLAN_FILE).is_file() for side in sides):
-        return comparison_page(*sides), directory / REPORT_FILE
-    if directory.is_dir() and not (directory / ARTIFACT_FILE).is_file():
+    if is_comparison(directory):
+        return comparison_page(*(directory / side for side in SIDES)), directory / REPORT_FILE
+    if not directory.is_file() and not is_run(directory):
         raise UsageError(
-            f"{directory}: has neither {PLAN_FILE} (the --out of a campaign) nor {ARTIFACT_FILE} "
-            "(the --out of a run)"
+            f"{directory}: {what_is(directory)}; expected the --out of a campaign, of a compare or "
+            "of a run"
         )
-    return run_page(directory), (
-        directory if directory.is_dir() else directory.parent
-    ) / REPORT_FILE
+    directory = artifact.find(directory)
+    return run_page(directory), directory / REPORT_FILE
 
 
 def _fault_free(directory: Path) -> Sequence[Record]:

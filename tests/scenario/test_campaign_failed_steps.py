@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from faults.campaign import worker
-from faults.campaign.failed_step import without_failed_steps
+from faults.campaign.excuses import Judged, judge
 from faults.campaign.result import SeedResult
 from faults.campaign.swarm import SwarmOptions
 from faults.schedule import with_faults
@@ -95,13 +95,11 @@ def test_nothing_else_is_excused() -> None:
         violation("wrong-bytes", ended),
     ]
     records = [ended, sibling, late]
-    assert without_failed_steps([*deaths, *rest], records, SWA) == (
-        [deaths[2], *rest],
-        deaths[:2],
-    )
+    expected = Judged([deaths[2], *rest], [], deaths[:2])
+    assert judge([*deaths, *rest], records, SWA) == expected
     other = died("d0", "TypeError: no")
     for records, scenario in (([other, sibling], SWA), ([ended, sibling], SCENARIO)):
-        assert without_failed_steps(deaths, records, scenario) == (deaths, [])
+        assert judge(deaths, records, scenario) == Judged(deaths)
 
 
 @pytest.mark.parametrize("apart", [True, False])
@@ -120,8 +118,8 @@ def test_engines_that_do_not_fit_may_end_at_the_end(apart: bool) -> None:
         violation("not-recovered", late, request="epilogue", outcome="engine-died"),
         violation("not-recovered", late, request="epilogue-1", outcome="engine-died"),
     ]
-    expected: tuple[list[Violation], list[Violation]] = ([], found) if apart else (found, [])
-    assert without_failed_steps(found, records, SWA) == expected
+    expected = Judged(ended_steps=found) if apart else Judged(counting=found)
+    assert judge(found, records, SWA) == expected
 
 
 FAILED = f"RuntimeError: '{CONNECTORS['hybrid'].step_failure} {{}} failed; and more'"

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from faults.campaign import worker
-from faults.campaign.refusal import without_refusals
+from faults.campaign.excuses import judge
 from faults.campaign.result import SeedResult
 from faults.campaign.swarm import SwarmOptions
 from faults.cli import dispatch
@@ -77,9 +77,9 @@ def test_nothing_is_excused_between_engines_that_are_alike() -> None:
     apart: list[Any] = [record("fault-hit", fault_kind="disagreement", node="d1")]
     sent = [record("leg-sent", request=f"epilogue-{n}", node=f"d{n}") for n in (0, 1)]
     for number, records, excused in ((1, apart + sent, True), (0, apart + sent, False)):
-        assert bool(without_refusals([not_recovered(number)], records)[1]) == excused
-    assert without_refusals([not_recovered(1)], sent)[1] == []
-    assert without_refusals([not_recovered(1, "engine-died")], apart + sent)[1] == []
+        assert bool(judge([not_recovered(number)], records, SCENARIO).refusals) == excused
+    assert judge([not_recovered(1)], sent, SCENARIO).refusals == []
+    assert judge([not_recovered(1, "engine-died")], apart + sent, SCENARIO).refusals == []
 
 
 def not_recovered(number: int, outcome: str = "error") -> Violation:

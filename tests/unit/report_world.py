@@ -11,9 +11,10 @@ import msgspec
 
 from faults.campaign.plan import plan_here
 from faults.campaign.result import Failure, SeedResult
-from faults.campaign.store import PLAN_FILE, RESULTS_FILE, Store
+from faults.campaign.store import RESULTS_FILE, Store
 from faults.campaign.swarm import SwarmOptions
 from faults.cells import possible_phases
+from faults.directories import PLAN_FILE
 from faults.kinds import KINDS
 from sim.kernel.log import Record
 

@@ -394,7 +394,7 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
         other = msgspec.structs.replace(PLAN, **change)
         with pytest.raises(UsageError, match=rf"another --out. .*:\n  {said}$"):
             Store(tmp_path / "c", other, resume=True)
-    with pytest.raises(UsageError, match="is no campaign"):
+    with pytest.raises(UsageError, match="nothing: does not exist"):
         Store(tmp_path / "nothing", PLAN, resume=True)
 
 

@@ -10,10 +10,11 @@ import pytest
 from faults.campaign.merge import merge
 from faults.campaign.plan import Plan, plan_here
 from faults.campaign.result import Failure, SeedResult, summarize
-from faults.campaign.store import FAILURES, Store
+from faults.campaign.store import Store
 from faults.campaign.swarm import SwarmOptions
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.directories import FAILURES
 from sim.errors import UsageError
 
 SEEDS = range(3, 14)
@@ -94,7 +95,7 @@ def test_shards_that_are_not_all_there_or_are_there_twice_are_refused(tmp_path: 
         merge([*directories, shard(tmp_path / "again", 2)])
     with pytest.raises(UsageError, match="shard: 2/3 → 1/4"):
         merge([directories[0], shard(tmp_path / "quarter", 1, 4)])
-    with pytest.raises(UsageError, match="is no campaign"):
+    with pytest.raises(UsageError, match="is a directory with campaigns in it"):
         merge([tmp_path])
     Store(tmp_path / "foreign", WHOLE).add(SeedResult(seed=99, status="passed"))
     with pytest.raises(UsageError, match="seed 99 is not one of shard 1/1"):

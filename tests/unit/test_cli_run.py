@@ -216,7 +216,7 @@ def test_a_bad_option_is_named_with_what_is_accepted(options: RunOptions, words:
 def test_a_directory_is_no_scenario(tmp_path: Path) -> None:
     """A recorded run can be run all the same, by another command."""
     (tmp_path / "held").mkdir()
-    with pytest.raises(UsageError, match=r"held: is a directory; expected a scenario file"):
+    with pytest.raises(UsageError, match=r"held: has no .*; expected a scenario file"):
         build_scenario(RunOptions(scenario="held"))
     (tmp_path / "held" / "artifact.json").touch()
     with pytest.raises(UsageError, match=r"held: is a recorded run.* faultlab replay held$"):

@@ -8,9 +8,10 @@ import pytest
 from report_world import Page, campaign
 
 from faults.campaign.result import Failure, SeedResult, summarize
-from faults.campaign.store import PLAN_FILE, RESULTS_FILE, read
+from faults.campaign.store import RESULTS_FILE, read
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.directories import PLAN_FILE
 from faults.report import campaign_page, comparison_page
 from sim.lifecycle import PHASES
 
@@ -120,7 +121,7 @@ def test_what_cannot_be_reported_is_said(
     campaign(Path("none"), 0 + 1)
     Path("none", RESULTS_FILE).write_bytes(b"")
     for arguments, said in (
-        (["empty"], "empty: has neither campaign.json"),
+        (["empty"], "empty: has no artifact.json (of a run) and no campaign.json (of a camp"),
         (["gone"], "gone: does not exist"),
         (["night", "none", "--known", "x.yaml"], "only the report of one campaign"),
         (["night", "none"], "have no seed in common"),

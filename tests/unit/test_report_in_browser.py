@@ -11,9 +11,10 @@ from report_world import FAILING, campaign
 
 from faults import artifact
 from faults.campaign.result import Failure, SeedResult
-from faults.campaign.store import FAILURES, RESULTS_FILE
+from faults.campaign.store import RESULTS_FILE
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.directories import FAILURES
 from faults.report import campaign_page, comparison_page, run_page
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="Chromium is not installed")
