@@ -110,6 +110,9 @@ class Probe:
     def receiving_finished(self, node: str, rank: int, request_id: str, *, failed: bool) -> None:
         """A worker's connector reported the end of an asynchronous load."""
 
+    def blocks_not_loaded(self, node: str, rank: int, block_ids: list[int]) -> None:
+        """A worker's connector reported blocks whose load failed, in a step or beside it."""
+
     def drafts_verified(self, request_id: str, accepted: list[int], drafts: int) -> None:
         """A leg that decoded speculatively has ended: how many drafts each step accepted, and how
         many there were in all."""

@@ -72,6 +72,9 @@ class EngineReports:
             )
             for probe in self._probes:
                 probe.receiving_finished(self._name, rank, request_id, failed=failed)
+        if output.invalid_block_ids:
+            for probe in self._probes:
+                probe.blocks_not_loaded(self._name, rank, sorted(output.invalid_block_ids))
 
     def drafts_verified(self, output: EngineCoreOutput) -> None:
         """What came of a leg's drafts, if ``output`` says it."""

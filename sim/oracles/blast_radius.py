@@ -1,8 +1,8 @@
 """Blast radius: one failed transfer ends at most the requests whose transfer it is.
 
-A request is innocent when all that was posted for it has succeeded, it got bytes, and it holds no
-block that a failed transfer was to fill. What was lost without a word is not known to have
-succeeded, so its request is not innocent.
+A request is innocent when all that was posted for it has succeeded, it got bytes, it holds no block
+that a failed transfer was to fill, and no load of it is reported as failed. What was lost without a
+word is not known to have succeeded, so its request is not innocent.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ class BlastRadius(Oracle):
         """Of each block the generation in which bytes landed, or a transfer failed, or -1."""
         self._held: dict[str, list[tuple[str, list[int]]]] = {}
         self._load_failed: dict[str, None] = {}
+        """Requests whose load failed as the connector says, of its transfers or of something else."""
 
     def engine_started(self, engine: Any) -> None:
         for of_blocks in (self._landed, self._spoilt):
@@ -71,6 +72,12 @@ class BlastRadius(Oracle):
     def receiving_finished(self, node: str, rank: int, request_id: str, *, failed: bool) -> None:
         if failed:
             self._load_failed[logical_id(request_id)] = None
+
+    def blocks_not_loaded(self, node: str, rank: int, block_ids: list[int]) -> None:
+        for request, held in self._held.items():
+            ids = [block for where, blocks in held if where == node for block in blocks]
+            if request not in self._ended and not set(block_ids).isdisjoint(ids):
+                self._load_failed[request] = None
 
     # ---------------------------------------------------------------- verdicts
 

@@ -72,6 +72,26 @@ def test_a_request_that_shares_the_blocks_of_a_failed_load_is_not_innocent() -> 
     assert world.violations == []
 
 
+def test_a_request_whose_load_is_reported_as_failed_is_not_innocent() -> None:
+    """O7: its bytes came, but the producer did not confirm them. A load that a step waits for is
+    reported by its blocks, any other by its request."""
+    for reports in (
+        lambda world: world.tell("blocks_not_loaded", "d0", 0, [7]),
+        lambda world: world.tell("receiving_finished", "d0", 0, "r1-d0", failed=True),
+    ):
+        world, _, other = two_loads()
+        world.tell("transfer_ended", other, "SUCCESS")
+        reports(world)
+        end(world, "r0")
+        end(world, "r1")
+        assert world.violations == []
+    world, _, other = two_loads()
+    world.tell("transfer_ended", other, "SUCCESS")
+    world.tell("blocks_not_loaded", "d0", 0, [4, 5])
+    end(world, "r1")
+    assert [violation.request_id for violation in world.violations] == ["r1"]
+
+
 def test_an_error_without_any_failed_transfer_is_not_judged_here() -> None:
     """O7 is about transfers."""
     world, _, other = two_loads("SUCCESS")
