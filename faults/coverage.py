@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -61,3 +61,19 @@ def merge(tables: Iterable[Table]) -> Table:
 def holes(table: Table) -> list[tuple[str, str]]:
     """The cells that are possible and empty."""
     return [(kind, phase) for kind, row in table.items() for phase, hits in row.items() if not hits]
+
+
+def unreached(table: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The kinds that were hit in no phase of those that are possible: such as cannot occur in the
+    runs at hand, or were not drawn."""
+    return [kind for kind, row in table.items() if row and not any(row.values())]
+
+
+def unreached_line(kinds: Sequence[str]) -> str:
+    """Those kinds in words, in one line."""
+    what = (
+        "1 kind reached no request"
+        if len(kinds) == 1
+        else (f"{len(kinds)} kinds reached no request")
+    )
+    return f"{what}: {', '.join(kinds)}"

@@ -20,6 +20,8 @@ from faults.replay import in_words
 from faults.story import Moment, subject_of, tell
 from sim.kernel.log import Record
 from sim.oracles import Violation
+from sim.oracles.base import NORMAL_OUTCOMES
+from sim.oracles.same_output import SameOutput
 from sim.request_ids import logical_id
 from sim.scenario import Scenario
 
@@ -44,6 +46,9 @@ _OF_ANY_CONNECTOR = (
 _ARMING = ("fault-struck", "fault-healed")  # what was given differs, and nothing has come of it
 
 _LONGEST = 120
+
+_Wrong = dict[str, Any]
+"""The evidence on a wrong answer."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,24 @@ def ends(a: Side, b: Side) -> dict[str, tuple[str, str]]:
     return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
 
+def outputs(a: Side, b: Side) -> dict[str, tuple[int, str, str]]:
+    """The requests that were answered on both sides, and differently: the first output token that
+    differs, and what it is on either; as far as violations tell.
+
+    Empty where the sides were not asked the same: their prompts, or their models, differ.
+    """
+    if _asked(a) != _asked(b):
+        return {}
+    wrong = [_wrong_answers(side) for side in (a, b)]
+    answered = _answered(a) & _answered(b)
+    both = {
+        name: _first_difference(wrong[0].get(name), wrong[1].get(name))
+        for name in dict.fromkeys([*wrong[0], *wrong[1]])
+        if name in answered
+    }
+    return {name: first for name, first in both.items() if first is not None}
+
+
 def stories(a: Side, b: Side) -> tuple[list[Moment], list[Moment]]:
     """How each run came about: of its own violation, or of the same requests as the other's."""
     own_a, own_b = a.artifact.violations, b.artifact.violations
@@ -146,6 +169,57 @@ def _outcomes(side: Side) -> dict[str, str]:
         for record in side.records
         if record.kind == "request-ended"
     }
+
+
+def _asked(side: Side) -> tuple[Any, ...]:
+    """All that right answers depend on."""
+    scenario = side.scenario
+    return scenario.model, scenario.geometry, scenario.seed, scenario.workload
+
+
+def _answered(side: Side) -> set[str]:
+    """Requests that ended as their clients wanted, if perhaps with wrong tokens."""
+    return {
+        record.fields["request"]
+        for record in side.records
+        if record.kind == "request-ended" and record.fields["outcome"] in NORMAL_OUTCOMES
+    }
+
+
+def _wrong_answers(side: Side) -> dict[str, _Wrong]:
+    """The evidence on each request whose answer was not the model's, the first where it had
+    several samples."""
+    wrong: dict[str, _Wrong] = {}
+    for violation in side.artifact.violations:
+        if violation.oracle == SameOutput.name and violation.request_id is not None:
+            wrong.setdefault(violation.request_id, violation.evidence)
+    return wrong
+
+
+def _first_difference(one: _Wrong | None, other: _Wrong | None) -> tuple[int, str, str] | None:
+    """Of two answers, of which None is the right one; None if all tokens that are known are equal:
+    of a wrong answer the first few that are not right."""
+    if one and other and one["first_difference"] == other["first_difference"]:
+        both = zip_longest(one["tokens"], other["tokens"])
+        for place, (token, another) in enumerate(both, start=one["first_difference"]):
+            if token != another:
+                return place, _token(token), _token(another)
+        return None
+    if one and (other is None or one["first_difference"] < other["first_difference"]):
+        return one["first_difference"], *_wrong_and_right(one)
+    assert other is not None
+    wrong, right = _wrong_and_right(other)
+    return other["first_difference"], right, wrong
+
+
+def _wrong_and_right(answer: _Wrong) -> tuple[str, str]:
+    """The first token that is not right, and what it should be."""
+    first, *_ = zip_longest(answer["tokens"], answer["expected"])
+    return _token(first[0]), _token(first[1])
+
+
+def _token(token: int | None) -> str:
+    return "no token" if token is None else str(token)
 
 
 def _shown(record: Record | None) -> str:

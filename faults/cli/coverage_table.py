@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from faults.cli.tables import print_plain
+from faults.coverage import unreached, unreached_line
 from sim.lifecycle import PHASES
 
 Coverage = Mapping[str, Mapping[str, int]]
@@ -17,7 +18,19 @@ _MORE_THAN_ANY = 1_000  # columns: else what a table needs is told to be what th
 
 
 def print_coverage(console: Console, coverage: Coverage) -> None:
-    """Print how often each possible pair of kind and phase was hit; what cannot be stays empty."""
+    """Print how often each possible pair of kind and phase was hit; what cannot be stays empty.
+
+    Kinds that reached no request at all share a line.
+    """
+    apart = unreached(coverage)
+    reached = {kind: row for kind, row in coverage.items() if any(row.values())}
+    if reached:
+        _print_reached(console, reached)
+    if apart:
+        console.print(unreached_line(apart), markup=False, highlight=False)
+
+
+def _print_reached(console: Console, coverage: Coverage) -> None:
     table = _table(coverage)
     unlimited = console.options.update(width=_MORE_THAN_ANY)
     if console.measure(table, options=unlimited).maximum <= console.width:

@@ -18,7 +18,7 @@ from faults.cli.run_summary import print_plain, render_moments
 from faults.differences import Side
 from sim.units import ns_to_seconds
 
-_ENDS_SHOWN = 8
+_SHOWN = 8
 
 
 def command(
@@ -29,8 +29,8 @@ def command(
     """Show where two recorded runs part: with other seeds, connectors, options or versions.
 
     Runs are recorded with faultlab run --out DIR. Of different connectors only what engines,
-    router and faults did is compared. Where a run broke no rule, its story is about the requests
-    of the other's.
+    router and faults did is compared. Outputs are, where both were asked the same. Where a run
+    broke no rule, its story is about the requests of the other's.
 
     \b
     Examples:
@@ -51,6 +51,10 @@ def _document(a: Side, b: Side) -> dict[str, Any]:
         "given": differences.given(a, b),
         "parting": msgspec.to_builtins(differences.parting(a, b)),
         "ends": {name: list(pair) for name, pair in differences.ends(a, b).items()},
+        "outputs": {
+            name: {"token": place, "a": one, "b": other}
+            for name, (place, one, other) in differences.outputs(a, b).items()
+        },
         **{
             name: {
                 "directory": str(side.directory),
@@ -78,8 +82,12 @@ def _render(console: Console, sides: tuple[Side, Side], document: dict[str, Any]
     parting = document["parting"]
     _list(console, "first difference", _parting(parting))
     ended = [f"{name}: {one} and {other}" for name, (one, other) in document["ends"].items()]
-    more = [f"and {len(ended) - _ENDS_SHOWN} more"] if len(ended) > _ENDS_SHOWN else []
-    _list(console, "how requests ended", [*ended[:_ENDS_SHOWN], *more])
+    _list(console, "how requests ended", _first(ended))
+    outputs = [
+        f"{name}: output token {at['token']} is {at['a']} and {at['b']}"
+        for name, at in document["outputs"].items()
+    ]
+    _list(console, "outputs that differ", _first(outputs))
     for name, story in zip("AB", differences.stories(*sides), strict=True):
         if story:
             console.print(f"\n[bold]how it came about in {name}[/]")
@@ -91,6 +99,12 @@ def _parting(parting: dict[str, Any] | None) -> list[str]:
         return ["none in what is compared; the order of tasks differs, or what connectors did"]
     before = [f"after {parting['before']}"] if parting["before"] else []
     return [*before, f"A: {parting['a']}", f"B: {parting['b']}"]
+
+
+def _first(lines: list[str]) -> list[str]:
+    """Some, and how many more there are."""
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return [*lines[:_SHOWN], *more]
 
 
 def _list(console: Console, title: str, lines: list[str]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import log
 
 from faults.cells import impossible_cells
+from faults.coverage import unreached, unreached_line
 from sim.lifecycle import PHASES, Phase
 
 Coverage = Mapping[str, Mapping[str, int]]
@@ -24,10 +25,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """``hit`` of ``possible`` pairs have been hit."""
+    """``hit`` of ``possible`` pairs have been hit; ``apart`` says which kinds have no row, because
+    they reached no request."""
 
     phases: list[str]
     rows: list[tuple[str, list[Cell]]]
+    apart: str
     hit: int
     possible: int
 
@@ -36,12 +39,15 @@ def heat_map(coverage: Coverage) -> HeatMap:
     """Shades grow with the order of magnitude; a pair that was never hit has one of its own."""
     numbers = [hits for row in coverage.values() for hits in row.values()]
     most = max(numbers, default=0)
+    apart = unreached(coverage)
     return HeatMap(
         phases=[phase.replace("_", " ") for phase in PHASES],
         rows=[
             (kind, [_cell(kind, phase, row.get(phase), most) for phase in PHASES])
             for kind, row in coverage.items()
+            if any(row.values())
         ],
+        apart=unreached_line(apart) if apart else "",
         hit=sum(hits > 0 for hits in numbers),
         possible=len(numbers),
     )

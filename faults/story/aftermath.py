@@ -3,22 +3,21 @@
 Of log lines the first about each request is told, and the first that names none.
 
 Like a story it words records and concludes nothing. Requests of which the same is to be told are
-told together.
+told together, from the first one's time to the last one's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from faults.story.moment import Moment
-from faults.story.names import requests_named, said
+from faults.story.names import requests_named, said, some_of, whole, without_requests
 from sim.kernel.log import Record
 from sim.request_ids import leg_kind, logical_id
+from sim.units import ns_to_seconds
 
 _GROUPS_SHOWN = 3
-_REQUESTS_SHOWN = 3
-_LONGEST = 200
 _WELL = ("length", "stop")
 
 
@@ -34,9 +33,9 @@ class _Effect:
     load_failed: bool = False
     recomputes: bool = False
 
-    def alike(self) -> tuple[str, ...]:
-        """What is told, but for the request's own name in log lines."""
-        return tuple(text.replace(self.request, "") for text in self.told)
+    def alike(self, requests: Container[str]) -> tuple[str, ...]:
+        """What is told, but for the names of ``requests`` in log lines."""
+        return tuple(without_requests(text, requests) for text in self.told)
 
     def tell(self, record: Record, text: str) -> None:
         self.told.setdefault(text, record.time_ns)
@@ -59,13 +58,15 @@ class _Fault:
     def _reached(self) -> Iterator[Moment]:
         for group in _grouped(self.effects.values(), lambda effect: tuple(effect.phases)):
             phases = ", ".join(group[0].phases) or "in no phase"
-            yield Moment(group[0].time_ns, f"reaches {_who(group)} ({phases})", 0)
+            times = [effect.time_ns for effect in group]
+            yield _spanning(times, f"reaches {_who(group)} ({phases})")
 
     def _followed(self) -> Iterator[Moment]:
-        groups = _grouped(self.effects.values(), _Effect.alike)
+        groups = _grouped(self.effects.values(), lambda effect: effect.alike(self.effects))
         for group in groups[:_GROUPS_SHOWN]:
-            for text, time_ns in group[0].told.items():
-                yield Moment(time_ns, f"{_who(group)}: {text}", 0)
+            times = zip(*(effect.told.values() for effect in group), strict=True)
+            for text, of_each in zip(group[0].told, times, strict=True):
+                yield _spanning(of_each, f"{_who(group)}: {text}")
         if hidden := sum(map(len, groups[_GROUPS_SHOWN:])):
             last_ns = max(time for group in groups for time in group[0].told.values())
             yield Moment(last_ns, f"of {hidden} more requests other things are to be told", 0)
@@ -80,10 +81,17 @@ def _grouped(
     return list(groups.values())
 
 
+def _spanning(times: Sequence[int], text: str) -> Moment:
+    """A line about what happened to several requests, each at its own time."""
+    first_ns, last_ns = min(times), max(times)
+    if first_ns == last_ns:
+        return Moment(first_ns, text, 0)
+    span = f"{ns_to_seconds(first_ns):.6f} to {ns_to_seconds(last_ns):.6f} s"
+    return Moment(first_ns, f"{text} ({span})", 0)
+
+
 def _who(group: list[_Effect]) -> str:
-    names = [effect.request for effect in group]
-    more = f" and {len(names) - _REQUESTS_SHOWN} more" if len(names) > _REQUESTS_SHOWN else ""
-    return ", ".join(names[:_REQUESTS_SHOWN]) + more
+    return some_of([effect.request for effect in group])
 
 
 def aftermaths(faults: int, records: Sequence[Record]) -> list[list[Moment]]:
@@ -134,7 +142,7 @@ def _line(record: Record) -> str | None:
         return None
     text = said(str(record.fields["message"]))
     node = record.actor.partition("/")[0]
-    return None if text is None else f"{node} logs: {text[:_LONGEST]}"
+    return None if text is None else f"{node} logs: {whole(text)}"
 
 
 def _restarted(told: list[_Fault], record: Record) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Sequence
 
 import msgspec
 
@@ -13,6 +13,8 @@ _WORD = re.compile(r"[\w.-]+")
 _ADDRESSES = re.compile(r"\S*_[0-9a-f]{32}-")  # in front of a leg, where both are sent at once
 _FLIGHT_RECORD = "flight-record"  # an appendix to what was logged before
 _TRANSFER = re.compile(r"tx-(.+)-\d+")
+_SHOWN = 3
+_LONGEST = 1_000  # characters; vLLM logs whole scheduler outputs when an engine dies
 
 
 def requests_named(message: str, known: Container[str]) -> list[str]:
@@ -25,6 +27,11 @@ def requests_named(message: str, known: Container[str]) -> list[str]:
         if request in known:
             found[request] = None
     return list(found)
+
+
+def without_requests(message: str, known: Container[str]) -> str:
+    """``message`` without the words that name one of ``known``."""
+    return _WORD.sub(lambda word: "" if requests_named(word[0], known) else word[0], message)
 
 
 def without_addresses(message: str) -> str:
@@ -43,3 +50,18 @@ def said(message: str) -> str | None:
     if event["event"] == _FLIGHT_RECORD:
         return None
     return f"{event['event']}: {event['reason']}" if event.get("reason") else str(event["event"])
+
+
+def whole(message: str) -> str:
+    """``message`` in one line, to be wrapped by whoever shows it; of a dump the beginning, with a
+    word on what is left out."""
+    line = " ".join(message.split())
+    if len(line) <= _LONGEST:
+        return line
+    return f"{line[:_LONGEST]}... ({len(line) - _LONGEST} characters more)"
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first of ``names``, and how many more there are."""
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from faults.story.answers import Answers
 from faults.story.blocks import Blocks
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment, shortened
@@ -14,7 +15,7 @@ from faults.story.voices import Voices
 from sim.kernel.log import Record
 from sim.oracles import Violation
 
-_CHAPTERS: tuple[type[Chapter], ...] = (Requests, Blocks, Transfers, Voices)
+_CHAPTERS: tuple[type[Chapter], ...] = (Requests, Blocks, Transfers, Voices, Answers)
 
 
 def tell(

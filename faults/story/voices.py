@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from faults.story.answers import SAME_OUTPUT
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
-from faults.story.names import requests_named, said
+from faults.story.names import requests_named, said, some_of, whole
 from faults.story.subject import Subject
 from sim.kernel.log import Record
 from sim.request_ids import leg_of
@@ -16,8 +17,6 @@ from sim.units import seconds_to_ns
 
 _LOGS_SHOWN = 3
 _WAITS_SHOWN = 3
-_REQUESTS_SHOWN = 3
-_LONGEST = 240
 _SERVANTS = ("input", "outputs")  # tasks that always wait, for requests and results
 
 
@@ -86,13 +85,13 @@ class Voices(Chapter):
             return
         named = requests_named(message, self._known)
         if (not named or any(map(self.subject.is_about, named))) and (text := said(message)):
-            self._logs.append(Moment(record.time_ns, f"{node} logs: {text[:_LONGEST]}", 3))
+            self._logs.append(Moment(record.time_ns, f"{node} logs: {whole(text)}", 3))
 
     def _task_failed(self, record: Record) -> None:
         fields = record.fields
         if self._concerns(record.actor.partition("/")[0]):
             at = f", raised at {fields['at']}" if fields.get("at") else ""
-            what = f"{fields['error']}: {str(fields['message'])[:_LONGEST]}"
+            what = f"{fields['error']}: {whole(str(fields['message']))}"
             self.add(record, f"the thread {record.actor} ends with {what}{at}", 5)
 
     def _engine_died(self, record: Record) -> None:
@@ -191,8 +190,11 @@ class Voices(Chapter):
             self._moments.append(armed)
 
     def _violation(self, record: Record) -> None:
+        """Wrong answers are told by a chapter of their own."""
         fields: dict[str, Any] = record.fields
         told = self.subject.violation
+        if fields["oracle"] == SAME_OUTPUT:
+            return
         is_same_node = told.request_id is None and fields["node"] in self.subject.nodes
         if not (is_same_node or self.subject.is_about(fields["request"])):
             return
@@ -204,6 +206,5 @@ class Voices(Chapter):
 
 def _of_fault(record: Record, what: str, requests: Iterable[str] = ()) -> str:
     legs = [leg_of(request) for request in requests]
-    more = f" and {len(legs) - _REQUESTS_SHOWN} more" if len(legs) > _REQUESTS_SHOWN else ""
-    target = f", for {', '.join(legs[:_REQUESTS_SHOWN])}{more}" if legs else ""
+    target = f", for {some_of(legs)}" if legs else ""
     return f"fault {record.fields['fault_kind']} {what}{target}"

@@ -5,12 +5,18 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
 from doc_pages import files
 from doc_sources import HOWTOS, with_additions
 from source_tree import ROOT
 
+from faults import running
 from faults.cli.reexec import simulation_environment
+from faults.fault import Target, Trigger
+from sim.scenario import Scenario, UniformWorkload
+from sim.units import MS
 
 LISTS = """
 from faults.cli import dispatch
@@ -35,8 +41,26 @@ def test_what_the_pages_add_is_in_the_lists(tmp_path: Path) -> None:
     )
     assert ran.returncode == 0, ran.stderr
     for shown in ("message-jitter", "up_to_ms = 10.0", "each by a time that is drawn for it",
-                  "patience", "longest_s = 60.0", "small-gqa", "llama"):  # fmt: skip
+                  "throttled", "patience", "longest_s = 60.0", "small-gqa", "llama"):  # fmt: skip
         assert shown in ran.stdout
+
+
+def test_the_lasting_fault_of_the_page_strikes_lasts_and_is_healed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A consumer of a small run is slow for as long as it says, and not afterwards."""
+    page = files(ROOT / "docs" / "howto-fault.md")["faults/kinds/throttled.py"]
+    code: dict[str, Any] = {"__name__": "throttled"}
+    exec(compile(page, "throttled.py", "exec"), code)
+    fault = code["Throttled"](for_s=0.05, when=Trigger(phase="decode"), target=Target(node="d0"))
+    workload = UniformWorkload(requests=2, prompt_tokens=(20, 20), output_tokens=(4, 4))
+    scenario = Scenario(workload=workload, quiet_phase_s=0.0)
+    monkeypatch.setattr(running, "decode", lambda *_, **__: [fault])
+    ran = running.run(scenario)
+    (report,) = ran.faults
+    assert (report.strikes, report.hits, report.missed) == (1, 1, [])
+    times = {r.kind: r.time_ns for r in ran.result.log.records if r.kind.startswith("fault-")}
+    assert times["fault-healed"] - times["fault-struck"] == 50 * MS
 
 
 def test_the_code_of_the_pages_has_the_style_of_the_code(tmp_path: Path) -> None:

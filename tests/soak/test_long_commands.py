@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 import vllm
 from doc_commands import BY_OTHERS, LONG, PAGES
+from doc_inline import IN_TEXT
 from doc_pages import run_page, typed
 from doc_sources import with_additions
 from source_tree import ROOT
@@ -22,6 +24,7 @@ from faults.cli.reexec import simulation_environment
 pytestmark = pytest.mark.soak
 MARKED = [page for page in PAGES if "\n<!-- long -->\n" in page.read_text()]
 FROM_HOWTOS = [line for line, test in BY_OTHERS.items() if test.endswith("howtos_add_works")]
+TRACE = "mooncake_fast25_conversation_trace.jsonl"
 ON_A_PEER, HERE = (line for line, test in BY_OTHERS.items() if test.endswith("what_another_has"))
 
 
@@ -45,16 +48,42 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     connectors = Path("distributed/kv_transfer/kv_connector/v1/moriio")
     installed = Path(vllm.__file__).parent
     shutil.copytree(installed / connectors, tmp_path / "vllm" / "vllm" / connectors)
+    traces = Path(os.environ.get("FAULTLAB_TRACES", ROOT.parent / "shared" / "traces"))
+    for name in (TRACE, "conversation.jsonl"):
+        (tmp_path / name).symlink_to(traces / TRACE)
     return tmp_path
 
 
-@pytest.mark.parametrize("line", LONG)
+def require_trace(line: str, home: Path) -> None:
+    """Skip a line that reads the trace where there is none."""
+    if "--trace" in line and not (home / TRACE).exists():
+        pytest.skip(f"no {TRACE}; set FAULTLAB_TRACES to the directory that has it")
+
+
+@pytest.mark.parametrize("line", LONG, ids=lambda line: line)
 def test_a_command_line_ends_as_it_should(
     line: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the exit code that the page leads one to expect."""
+    require_trace(line, home)
     code, printed = typed(line, home, monkeypatch)
     assert code == LONG[line], printed
+
+
+@pytest.mark.parametrize("line", IN_TEXT, ids=lambda line: line)
+def test_a_command_of_running_text_ends_as_it_should(
+    line: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is about a recorded run, ``...`` stands for the only one."""
+    require_trace(line, home)
+    wanted, before = IN_TEXT[line]
+    for each in before:
+        typed(each, home, monkeypatch)
+    if "faultlab-runs/..." in line:
+        (recorded,) = (home / "faultlab-runs").iterdir()
+        line = line.replace("faultlab-runs/...", str(recorded))
+    code, printed = typed(line, home, monkeypatch)
+    assert code == wanted, printed
 
 
 @pytest.mark.parametrize("page", MARKED, ids=lambda page: page.name)
@@ -76,11 +105,11 @@ def test_what_the_howtos_add_works(tmp_path: Path) -> None:
         )
         codes.append(ran.returncode)
         documents.append(json.loads(ran.stdout))
-    assert codes == [0, 0, 1]
-    (fault,) = documents[0]["faults"]
-    assert (fault["kind"], fault["strikes"]) == ("message-jitter", 1)
-    assert documents[1]["requests"]["length"] == 4
-    assert "patience" in {violation["oracle"] for violation in documents[2]["violations"]}
+    assert codes == [0, 0, 0, 1]
+    struck = [[(f["kind"], f["strikes"]) for f in document["faults"]] for document in documents]
+    assert struck[:2] == [[("message-jitter", 1)], [("throttled", 1)]]
+    assert documents[2]["requests"]["length"] == 4
+    assert "patience" in {violation["oracle"] for violation in documents[3]["violations"]}
 
 
 def test_a_machine_is_told_what_another_has() -> None:
@@ -111,7 +140,7 @@ def test_what_the_howto_for_faults_says_is_all_that_tests_ask_for(tmp_path: Path
     asked = re.findall(
         r"^    PYTHONHASHSEED=0 \.venv/bin/python (-m pytest .*)$", page, re.MULTILINE
     )
-    assert len(asked) == 3
+    assert len(asked) == 4
     for arguments in asked:
         command = [sys.executable, *shlex.split(arguments), "-W", "ignore"]
         ran = subprocess.run(

@@ -37,6 +37,7 @@ _SETTING = re.compile(r"\w+=")
 _INLINE = re.compile(r"`((?:faultlab|make|pytest|python -m) [a-z][^`]*)`")
 
 _LEASE = "PYTHONPATH=docs/examples faultlab run"
+_TRACE = "mooncake_fast25_conversation_trace.jsonl"
 _SETTINGS = """--extra-config '{"read_mode": "true", "http_port": 8000}'"""
 
 QUICK = {
@@ -79,38 +80,37 @@ LONG = {
         "faultlab run --set extra_config.read_mode=false --fault stop-token:request=req-1 "
         "--fault late-landing:request=req-1,by_s=0.5,count=null"
     ): 1,
+    "faultlab campaign --seeds 20 --connector hybrid --fabric calibration/fabric.toml": 0,
+    (
+        f"faultlab run --model llama --trace {_TRACE} --requests 60 --set length_scale=0.1 "
+        "--set topology.producers=16 --set topology.consumers=16 --json --out first-16p16d"
+    ): 0,
+    "faultlab bench": 0,
+    "faultlab bench growth --full": 0,
+    f"faultlab bench trace-100 --trace {_TRACE}": 0,
+    "faultlab bench standard-fault-free kernel --json": 0,
+    "faultlab bench compare": 0,
 }
 """Run by ``tests/soak/test_long_commands.py``, with their exit codes."""
 
 _HOWTOS = "tests/soak/test_long_commands.py::test_what_the_howtos_add_works"
 _PEERS = "tests/soak/test_long_commands.py::test_a_machine_is_told_what_another_has"
 BY_OTHERS = {
-    "faultlab run --model llama --trace mooncake_fast25_conversation_trace.jsonl "
-    "--set topology.producers=16 --set topology.consumers=16 --json --out hour-16p16d": (
-        "an hour of a trace that is not shipped, for an idle machine"
-    ),
     "faultlab faults": "tests/scenario/test_howtos.py",
     "faultlab oracles": "tests/scenario/test_howtos.py",
     "faultlab models": "tests/unit/test_cli_lists.py",
     "faultlab run --requests 4 --set length_scale=0.05 "
     "--fault message-jitter:count=3,up_to_ms=5": _HOWTOS,
+    "faultlab run --requests 4 --set length_scale=0.05 --fault throttled:node=d0,for_s=0.5": (
+        _HOWTOS
+    ),
     "faultlab run --model small-gqa --requests 4 --set length_scale=0.05": _HOWTOS,
     "faultlab run late-hand-off --set "
     "workload.requests='[{request_id: late, prompt: [[1, 64]], max_tokens: 2}]'": _HOWTOS,
-    "faultlab campaign --seeds 100 --connector hybrid --fabric calibration/fabric.toml": (
-        "tests/unit/test_campaign.py has a campaign's fabric; a hundred seeds take minutes"
-    ),
     "faultlab doctor --hardware --serve 6300": _PEERS,
     "faultlab doctor --hardware --peer node2:6300": _PEERS,
-    "faultlab bench": "tests/unit/test_bench.py; in full it takes minutes",
-    "faultlab bench --full": "tests/unit/test_bench.py; in full it takes most of an hour",
-    "faultlab bench standard-fault-free kernel --json": "tests/unit/test_bench.py",
-    "faultlab bench compare": "tests/unit/test_bench_compare.py; in full it takes half a minute",
-    "faultlab bench trace-100 --trace mooncake_fast25_conversation_trace.jsonl": (
-        "tests/unit/test_bench.py, with a trace of its own; that one is not shipped"
-    ),
 }
-"""What only another test can run, by that test or by the reason why nothing here can."""
+"""What only another test can run, by that test."""
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ ELSEWHERE = {
     "python -m pytest -q tests/unit/test_fault_kinds.py tests/tidy/test_tidy_cells.py": _HOWTO,
     "python -m pytest -q tests/scenario/test_coverage_items.py -k left_out": _HOWTO,
     "python -m pytest -q -m soak tests/soak/test_all_cells.py -k message-jitter": _HOWTO,
+    "python -m pytest -q tests/scenario/test_coverage_cells.py -k throttled": _HOWTO,
     "python -m hw_tests.router --port 8080 --ping-port 36367": (
         "tests/unit/test_shipped_router_command.py::"
         "test_engines_of_either_connector_announce_themselves_and_are_used"

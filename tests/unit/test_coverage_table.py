@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
 from rich.console import Console
 
-from faults.cli.coverage_table import print_coverage
+from faults.cli.coverage_table import Coverage, print_coverage
+from faults.report.heat_map import heat_map
 from sim.lifecycle import PHASES
 
 COVERAGE = {
@@ -16,9 +18,9 @@ COVERAGE = {
 }
 
 
-def shown(width: int) -> str:
+def shown(width: int, coverage: Coverage = COVERAGE) -> str:
     text = io.StringIO()
-    print_coverage(Console(file=text, width=width), COVERAGE)
+    print_coverage(Console(file=text, width=width), coverage)
     return text.getvalue()
 
 
@@ -30,6 +32,26 @@ def test_a_wide_terminal_gets_a_table() -> None:
     cells = [cell.strip() for cell in re.split("[│┃]", abort)[1:-1]]
     assert cells == ["abort", "0", *[""] * 9, "1203", ""]
     assert max(map(len, lines)) <= 180
+
+
+@pytest.mark.parametrize("width", [60, 180])
+def test_kinds_that_reached_nobody_share_a_line(width: int) -> None:
+    """Instead of a row of zeros each, on the screen and on a page."""
+    some = {"abort": {"decode": 0}, "crash": {"decode": 0, "handoff": 0}, "pause": {"decode": 3}}
+    text = shown(width, some)
+    assert "2 kinds reached no request: abort, crash" in text
+    assert text.count("abort") == text.count("crash") == 1
+    assert "pause" in text
+    page = heat_map(some)
+    assert [kind for kind, _ in page.rows] == ["pause"]
+    assert (page.apart, page.hit, page.possible) == (
+        "2 kinds reached no request: abort, crash",
+        1,
+        4,
+    )
+    nothing = {"abort": {"decode": 0}}
+    assert shown(width, nothing) == "1 kind reached no request: abort\n"
+    assert heat_map(COVERAGE).apart == ""
 
 
 def test_a_narrow_one_gets_a_line_for_each_kind() -> None:

@@ -2,12 +2,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from faults.artifact import Artifact
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.differences import Side, outputs
+from sim.kernel.log import Record
+from sim.oracles import Violation
+from sim.scenario import Scenario
 
 SMALL = ["run", "--requests", "3", "--set", "length_scale=0.02"]
 
@@ -38,8 +44,8 @@ def test_a_fault_parts_two_runs_where_it_strikes(capsys: pytest.CaptureFixture[s
     (ended,) = document["ends"].items()
     assert ended[0] == "req-1"
     assert [outcome.partition(" ")[0] for outcome in ended[1]] == ["length", "hand-off-lost"]
-    for side in "ab":
-        told = [moment["text"] for moment in document[side]["story"]]
+    for name in "ab":
+        told = [moment["text"] for moment in document[name]["story"]]
         assert any("req-1" in line for line in told)
         assert not any("req-2" in line for line in told)
     for words in ("first difference", "how it came about in A", "how it came about in B"):
@@ -53,24 +59,72 @@ def test_a_run_that_passes_is_told_of_the_requests_that_the_other_is_about(
     dispatch.run([*SMALL, "--out", "a"])
     dispatch.run([*SMALL, "--fault", "completion-error:request=req-1", "--out", "b"])
     document, _ = diff(capsys, "a", "b")
-    assert [document[side]["verdict"] for side in "ab"] == ["pass", "violation"]
-    for side in "ab":
-        told = " ".join(moment["text"] for moment in document[side]["story"])
+    assert [document[each]["verdict"] for each in "ab"] == ["pass", "violation"]
+    for name in "ab":
+        told = " ".join(moment["text"] for moment in document[name]["story"])
         assert "req-1-d0" in told
         assert "epilogue-d0" in told
+
+
+def side(*wrong: tuple[str, int, list[int], list[int]], seed: int = 0) -> Side:
+    """A run in which r0 to r3 were answered and r4 was not, some ``wrong``: the request, the first
+    token that is, and from there what there was and should be."""
+    outcomes = {"r0": "length", "r1": "stop", "r2": "length", "r3": "length", "r4": "error"}
+    violations = [
+        Violation(
+            "same-output",
+            0.0,
+            None,
+            request,
+            "...",
+            {"first_difference": first, "tokens": tokens, "expected": expected},
+        )
+        for request, first, tokens, expected in wrong
+    ]
+    records = [
+        Record(0, "router", "request-ended", {"request": request, "outcome": outcome, "tokens": 9})
+        for request, outcome in outcomes.items()
+    ]
+    artifact = cast("Artifact", SimpleNamespace(violations=violations))
+    return Side(Path(), Scenario(seed=seed), artifact, records)
+
+
+def test_the_first_token_that_differs_is_told_of_both_outputs() -> None:
+    """One wrong, both wrong in different places, in the same, in the same way, and too short; what
+    was not answered, or not asked alike, is not compared."""
+    a = side(("r0", 2, [7, 8], [1, 2]), ("r1", 5, [7], [1]), ("r2", 3, [4, 5], [6, 6]))
+    b = side(
+        ("r1", 4, [3, 9], [2, 1]),
+        ("r2", 3, [4, 5], [6, 6]),
+        ("r3", 6, [], [8]),
+        ("r4", 0, [1], [2]),
+    )
+    assert outputs(a, b) == {
+        "r0": (2, "7", "1"),
+        "r1": (4, "2", "3"),
+        "r3": (6, "8", "no token"),
+    }
+    assert outputs(a, side(("r2", 3, [4, 9], [6, 6])))["r2"] == (4, "5", "9")
+    assert outputs(a, side(seed=1)) == {}
 
 
 def test_of_two_connectors_only_what_both_have_is_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Their messages differ from the first on, which tells nothing."""
+    """Their messages differ from the first on, which tells nothing. Their answers are compared: a
+    flipped bit makes a wrong token, where bytes go through the network."""
+    flipped = ["--fault", "corrupt-bytes:request=req-1"]
     for connector in ("hybrid", "reference"):
-        dispatch.run([*SMALL, "--connector", connector, "--out", connector])
-    document, _ = diff(capsys, "hybrid", "reference")
+        dispatch.run([*SMALL, *flipped, "--connector", connector, "--out", connector])
+    document, text = diff(capsys, "hybrid", "reference")
     assert 'connector: "hybrid" and "reference"' in document["given"]
-    kinds = [document["parting"][side].partition(" ")[0] for side in "ab"]
+    kinds = [document["parting"][each].partition(" ")[0] for each in "ab"]
     assert not {"message-sent", "posted", "control-plane-exchange"} & set(kinds)
     assert document["parting"]["before"]
+    ((name, at),) = document["outputs"].items()
+    assert name == "req-1"
+    line = f"output token {at['token']} is {at['a']} and {at['b']}"
+    assert f"outputs that differ req-1: {line}" in text
 
 
 def test_a_run_is_the_same_as_itself(capsys: pytest.CaptureFixture[str]) -> None:

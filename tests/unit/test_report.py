@@ -19,7 +19,8 @@ HOSTILE = "</td><script src=http://x.invalid/a.js>alert(1)</script>\"'><img oner
 
 
 def test_the_heat_map_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
-    """Every kind, every phase: hits, 0 for a hole, and nothing where a pair cannot be."""
+    """Every kind that reached somebody, every phase: hits, 0 for a hole, and nothing where a pair
+    cannot be."""
     directory = campaign(tmp_path / "night", 40)
     plan, results = read(directory)
     summary = summarize(results, [], seeds=plan.seeds, wall_s=1.0, interrupted=False)
@@ -29,14 +30,15 @@ def test_the_heat_map_has_the_numbers_of_the_summary(tmp_path: Path) -> None:
     expected = {
         kind: [str(row[phase]) if phase in row else "" for phase in PHASES]
         for kind, row in summary["fault_coverage"].items()
+        if any(row.values())
     }
     assert shown == expected
+    apart = {kind for kind, _ in summary["holes"]} - set(expected)
+    assert f"{len(apart)} kinds reached no request: {', '.join(sorted(apart))}" in page.text
     holes = [a for row in table[1:] for a, _ in row[1:] if a.get("class") == "hole"]
-    assert len(holes) == len(summary["holes"])
-    hit = sum(len(row) for row in expected.values()) - len(holes) - sum(
-        row.count("") for row in expected.values()
-    )  # fmt: skip
-    assert f"{hit} of {hit + len(holes)} possible pairs" in page.text
+    assert len(holes) == sum(kind in expected for kind, _ in summary["holes"])
+    cells = [hits for row in summary["fault_coverage"].values() for hits in row.values()]
+    assert f"{sum(map(bool, cells))} of {len(cells)} possible pairs" in page.text
 
 
 def test_a_campaign_of_ten_thousand_runs_makes_a_small_page_soon(tmp_path: Path) -> None:

@@ -321,3 +321,47 @@ def test_a_fault_is_armed_strikes_or_cannot() -> None:
         "fault f3 is armed",
         "fault f3 has been healed",
     ]
+
+
+WRONG = "{} ended with 'length' and 2 of 2 tokens; output token 1 is 7 and should be 9"
+
+
+def answered_wrongly(log: Log, request: str, node: str) -> None:
+    log.sent(f"{request}-{node}", node)
+    detail = WRONG.format(request)
+    fields = {"oracle": "same-output", "node": None, "request": request, "detail": detail}
+    log.add("router", "violation", **fields)
+
+
+def test_the_story_tells_of_every_wrong_answer_and_first_of_the_last_check() -> None:
+    """Who answered, and from which token on; the story's own request, the one that checks the end
+    of a run, one more, and the names of others."""
+    log = Log().sent("r0-p0", "p0")
+    for request in ("r0", "r1", "r2", "r3"):
+        answered_wrongly(log, request, "d0")
+    log.sent("epilogue-p0", "p0")
+    answered_wrongly(log, "epilogue", "d1")
+    told = [
+        text
+        for text in texts(log, Violation("same-output", 0.002, None, "r0", "...", {}))
+        if "same-output" in text
+    ]
+    assert told == [
+        "same-output is reported for r0, which d0 answered: output token 1 is 7 and should be 9",
+        "same-output is reported for r1, which d0 answered: output token 1 is 7 and should be 9",
+        "by now same-output is reported for r2, r3 too",
+        "same-output is reported for epilogue, which d1 answered: "
+        "output token 1 is 7 and should be 9",
+    ]
+
+
+def test_a_story_about_something_else_tells_of_the_wrong_answer_at_the_end() -> None:
+    """The request that checks the end of a run is no part of it otherwise."""
+    log = Log().sent("r0-d0", "d0").violation("liveness", None, "r0")
+    answered_wrongly(log, "epilogue", "d0")
+    hangs = Violation("liveness", 9.0, None, "r0", "...", {"kind": "not-ended"})
+    assert texts(log, hangs)[-2:] == [
+        "liveness is reported for r0",
+        "same-output is reported for epilogue, which d0 answered: "
+        "output token 1 is 7 and should be 9",
+    ]

@@ -75,13 +75,28 @@ def test_requests_of_which_the_same_is_to_be_told_are_told_together() -> None:
     assert texts(log) == [
         [
             "reaches r1, r2, r3 and 9 more (read_posted)",
-            "r1, r2, r3 and 4 more: ends well, with 'length'",
+            "r1, r2, r3 and 4 more: ends well, with 'length' (0.013000 to 0.019000 s)",
             "r8: ends, with 'error'",
             "r9: ends, with 'abort'",
             "of 3 more requests other things are to be told",
             "p0 starts again",
         ]
     ]
+
+
+def test_a_line_about_several_requests_says_from_when_to_when() -> None:
+    """What was shared and happened at once has one time; nothing is cut but a dump."""
+    log = Log().hit("r1").hit("r2").log("r1-d0 and r2-d0:\n" + "x" * 900)
+    log.ended("r2", "length").ended("r1", "length")
+    assert texts(log) == [
+        [
+            "reaches r1, r2 (read_posted) (0.012000 to 0.013000 s)",
+            f"r1, r2: d0 logs: r1-d0 and r2-d0: {'x' * 900}",
+            "r1, r2: ends well, with 'length' (0.015000 to 0.016000 s)",
+        ]
+    ]
+    dump = Log().hit("r1").log("r1-d0 " + "y" * 5_000)
+    assert texts(dump)[0][1].endswith("yy... (4006 characters more)")
 
 
 def test_a_fault_that_reached_nothing_has_no_aftermath() -> None:
