@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # MkDocs loads this file alone
 from site_reference import REFERENCE  # noqa: E402
 
 _LINK = re.compile(r"\]\(([^)\s#]+)")
+_ON_SITE = re.compile(r"<!-- site: (.*?) -->", re.DOTALL)
 _ELSEWHERE = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "sim/DIVERGENCE.md",
               "reproducers/README.md")  # fmt: skip
 
@@ -51,6 +52,12 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         for name, text in REFERENCE.items()
     ]
     return Files([*theme, *mirrored, *written])
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Show what a page has for the site alone, such as links to the reference, which is no file of
+    the repository: ``<!-- site: ... -->``."""
+    return _ON_SITE.sub(r"\1", markdown)
 
 
 def _linked(page: Path) -> list[Path]:

@@ -94,7 +94,11 @@ NEEDS = {
     "python -m hw_tests.cluster --way hand ...": Needs("hosts", "tests/unit/test_cluster_hosts.py"),
     "export VLLM_SSM_CONV_STATE_LAYOUT=DS": Needs("engines", _SERVED),
     "vllm serve ...": Needs("GPU", _SERVED),
-    "curl ...": Needs("engines", "tests/unit/test_shipped_router.py"),
+    "curl 10.0.0.3:8080/v1/completions ...": Needs("engines", "tests/unit/test_shipped_router.py"),
+    "curl -s ...": Needs(
+        "engines",
+        "tests/unit/test_connector_metrics.py::test_what_the_page_greps_for_is_exported",
+    ),
     "python -m hw_tests.recall ...": Needs("engines", "tests/unit/test_recall.py"),
     "python -m hw_tests.load ...": Needs("engines", "tests/unit/test_load.py"),
 }

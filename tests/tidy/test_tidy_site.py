@@ -83,6 +83,20 @@ def test_the_reference_has_everything_there_is(site: Path) -> None:
     assert [page for page in site.rglob("*.html") if "Usage: mkdocs" in page.read_text()] == []
 
 
+def test_pages_lead_to_the_reference_that_belongs_to_them(site: Path) -> None:
+    """Which is on the site alone, so the link is too."""
+    for page, reference in (
+        ("library", "python"),
+        ("faults", "faults"),
+        ("violations", "oracles"),
+        ("scenarios", "schema"),
+    ):
+        text = (ROOT / "docs" / f"{page}.md").read_text()
+        assert "<!-- site: " in text
+        shown = (site / "docs" / f"{page}.html").read_text().partition("<article")[2]
+        assert f'href="reference/{reference}.html"' in shown, page
+
+
 def test_links_lead_to_files(site: Path) -> None:
     """A browser that opened a file, without a server, shows a directory as a list of files."""
     for page in set(site.rglob("*.html")) - {site / "404.html"}:  # which only servers show

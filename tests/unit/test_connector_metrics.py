@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from doc_commands import lines
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorLogging,
@@ -110,6 +113,28 @@ def test_everything_is_exported_by_vllms_prometheus_class(
     assert value("load_seconds_count") == 4
     assert value("load_seconds_sum") == pytest.approx(8.006)
     assert value("load_seconds_bucket", le="0.005") == 2
+
+
+def test_what_the_page_greps_for_is_exported(
+    prometheus: KVConnectorProm, registry: CollectorRegistry
+) -> None:
+    """The first request's check in docs/connector.md, on what vLLM would serve at /metrics."""
+    prometheus.observe({"loads": 8, "failed_loads:read-failed": 0, "releases": 8}, 0)
+    metrics = generate_latest(registry).decode()
+    found = {}
+    for line in (line for line in lines() if " | grep " in line.text):
+        grep = shlex.split(line.text.partition(" | ")[2])
+        done = subprocess.run(grep, input=metrics, capture_output=True, text=True, check=True)
+        for row in done.stdout.splitlines():
+            if not row.startswith("#") and 'engine="0"' in row:
+                name, _, value = row.rpartition(" ")
+                found[name.partition("{")[0]] = float(value)
+    prefix = "vllm:hybrid_read_"
+    assert found == {
+        f"{prefix}loads_total": 8,
+        f"{prefix}failed_loads_total": 0,
+        f"{prefix}releases_total": 8,
+    }
 
 
 def test_what_operators_read_names_all_metrics_and_causes() -> None:
