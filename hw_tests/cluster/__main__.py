@@ -1,7 +1,7 @@
 """``python -m hw_tests.cluster``: the hardware suite on two hosts, and a report about it.
 
-Exit code: 0 if all that could be run passed, 1 if something failed, 2 if hosts are not ready or
-cannot be reached, or for bad usage, 130 if it was interrupted.
+Exit code: 0 if all that could be run passed, 1 if something failed, 3 if too little was tested,
+2 if hosts are not ready or cannot be reached, or for bad usage, 130 if it was interrupted.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from hw_tests.cluster.report import NOTES, Report, write
 from hw_tests.cluster.run import NotReady, commands, connect, examine_hosts, run_each, run_pair
 from hw_tests.cluster.served import run_served, served_commands
 from hw_tests.cluster.suites import SERVED
+from hw_tests.outcome import EXIT_CODES
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -39,9 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{options.arm}: {NOTES[options.arm]}", flush=True)
     code = _run(options, report)
     digest = write(report, options.out)
-    for problem in report.problems:
-        print(problem)
-    print(f"{report.verdict}\n{options.arm}: {NOTES[options.arm]}")
+    more = "\n".join(report.problems).splitlines()[1:]  # than the verdict tells
+    print("\n".join([report.verdict, *more, f"{options.arm}: {NOTES[options.arm]}"]))
     print(f"{options.out / 'report.html'}\n{digest}  {options.out / 'report.json'}")
     return code
 
@@ -68,7 +68,7 @@ def _run(options: Options, report: Report) -> int:
             return 130
         finally:
             _let_nothing_interrupt()  # until the hosts are closed, which takes seconds
-        return 0 if report.passed else 1
+        return EXIT_CODES[report.outcome]
 
 
 def _let_nothing_interrupt() -> None:

@@ -48,7 +48,8 @@ class LogPiece(NamedTuple):
 
 
 OUT = "{out}"
-"""In words of a command that runs here: a new folder, of which all files are sent back."""
+"""In words of a command that runs here, and in what it has written: a new folder, of which all
+files are sent back."""
 
 
 class Ended(NamedTuple):
@@ -141,7 +142,7 @@ class Agent:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         ) as run:
             assert run.stdout is not None
-            output = run.stdout.read().decode(errors="replace")
+            output = run.stdout.read().decode(errors="replace").replace(str(folder), OUT)
         files = {
             path.relative_to(folder).as_posix(): path.read_bytes()
             for path in sorted(folder.rglob("*"))

@@ -28,6 +28,7 @@ pre { white-space: pre-wrap; margin: 0; max-height: 20em; overflow: auto }
 <h1>Hardware validation</h1>
 <p class="verdict{{ ' good' if d.passed }}">{{ d.verdict }}</p>
 <p>Arm <b>{{ d.arm }}</b>: {{ d.note }}.</p>
+{% for caveat in d.caveats %}<p>Caveat: {{ caveat }}.</p>{% endfor %}
 {% for problem in d.problems %}<pre>{{ problem }}</pre>{% endfor %}
 {% for how in ('failed', 'passed', 'not run') %}
 <h2>{{ how | capitalize }}: {{ d.counts[how] }}</h2>

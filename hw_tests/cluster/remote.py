@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hw_tests.cluster.agent import Answer, Ended, LogPiece
+from hw_tests.cluster.agent import OUT, Answer, Ended, LogPiece
 from hw_tests.cluster.wire import pack, unpack
 from hw_tests.process.launcher import PATIENCE_S, ProcessEnded
 
@@ -106,12 +106,21 @@ class RemoteHost:
     def preload(self, modules: Sequence[str]) -> None:
         self.ask("preload", modules=list(modules))
 
-    def run(self, words: Sequence[str], deadline_s: float) -> Ended:
+    def run(self, name: str, words: Sequence[str], deadline_s: float) -> Ended:
+        """Here is then what the command has written, in a log, and what it left, in a folder of
+        that name, which is the one that its output names."""
         patience = deadline_s + PATIENCE_S
         ended: Ended = self.ask(
             "run", _patience_s=patience, words=list(words), deadline_s=deadline_s
         )
-        return ended
+        left = self.logs / name
+        said = ended.output.replace(OUT, str(left))
+        self._keep(f"{name}.log", said.encode())
+        for file, content in ended.files.items():
+            path = left / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return ended._replace(output=said)
 
     def serve(self, name: str, command: str) -> None:
         self.ask("serve", name=name, command=command)
@@ -182,15 +191,6 @@ class RemoteHost:
             else:
                 self._answers.put(message)
         self._answers.put(None)
-
-    def keep(self, name: str, ended: Ended) -> Path:
-        """Write what a command has written and left, in a log and a folder of that name."""
-        self._keep(f"{name}.log", ended.output.encode())
-        for file, content in ended.files.items():
-            path = self.logs / name / file
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        return self.logs / name
 
     def _keep(self, name: str, content: bytes) -> None:
         with (self.logs / name).open("ab") as log:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from hw_tests.cluster.page import page
+from hw_tests.outcome import Outcome, verdict
 from hw_tests.registered import compare
 from hw_tests.sealed import seal
 from hw_tests.unverified import NOTE
@@ -49,7 +50,8 @@ class Report:
         settings: of the command line.
         hosts: facts by role.
         tests: that have ended.
-        problems: why nothing more could be run, or what ended it early.
+        problems: why nothing more could be run, what ended it early, or what tested too little.
+        caveats: what the tests that passed do not tell.
         registered: caches of served engines, as `hw_tests.registered` tells them.
     """
 
@@ -58,6 +60,7 @@ class Report:
     hosts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     tests: list[Test] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    caveats: list[str] = field(default_factory=list)
     registered: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -67,19 +70,21 @@ class Report:
                 "not run": counted["not run"]}  # fmt: skip
 
     @property
-    def passed(self) -> bool:
-        """Whether something was tested, nothing failed, and nothing ended the run early."""
+    def outcome(self) -> Outcome:
+        """Passed if something was tested, nothing failed, and there is no problem."""
         counts = self.counts
-        return bool(counts["passed"]) and not counts["failed"] and not self.problems
+        if self.problems or not (counts["passed"] or counts["failed"]):
+            return "INCOMPLETE"
+        return "FAIL" if counts["failed"] else "pass"
 
     @property
     def verdict(self) -> str:
+        """In one line; of problems the first one's first."""
         said = ", ".join(f"{number} {how}" for how, number in self.counts.items())
-        if self.problems:
-            return f"INCOMPLETE: {self.problems[0]} ({said})"
-        if not self.counts["passed"] and not self.counts["failed"]:
-            return f"INCOMPLETE: nothing was tested ({said})"
-        return f"{'pass' if self.passed else 'FAIL'}: {said}"
+        if self.outcome == "INCOMPLETE":
+            problem = "\n".join(self.problems).partition("\n")[0] or "nothing was tested"
+            said = f"{problem} ({said})"
+        return verdict(self.outcome, self.caveats, said)
 
     def take_registered(self, logs: Mapping[str, Path]) -> None:
         """Compare what the engines with these logs have registered; one more test."""
@@ -95,7 +100,9 @@ class Report:
         return {
             "schema_version": 1,
             "verdict": self.verdict,
-            "passed": self.passed,
+            "outcome": self.outcome,
+            "passed": self.outcome == "pass",
+            "caveats": self.caveats,
             "arm": self.arm,
             "note": NOTES[self.arm],
             "settings": dict(self.settings),

@@ -18,6 +18,7 @@ from hw_tests.cluster.reach import command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import Report, Test, read_junit
 from hw_tests.cluster.suites import SERVED, SUITES
+from hw_tests.outcome import ONE_HOST
 from hw_tests.process.arms import PRELOADED
 from hw_tests.process.host_pair import HostPair
 from hw_tests.process.messages import HOST, Role
@@ -93,14 +94,16 @@ def examine_hosts(options: Options, hosts: Hosts, report: Report) -> None:
         out_of_reach = unreached(list(hosts.values()))
     except HostLost as error:
         raise NotReady(str(error)) from None
+    roles = _one_role_of_each(hosts, report)
+    report.caveats += [ONE_HOST] if len(roles) < len(hosts) else []
     problems = [
         f"{report.hosts[role]['host']} lacks {line}"
-        for role in _one_role_of_each(hosts, report)
+        for role in roles
         for line in facts.missing(report.hosts[role])
     ]
     problems += [f"hosts differ: {line}" for line in facts.differences(report.hosts)]
     problems += out_of_reach
-    if options.arm == "sim" and len(_one_role_of_each(hosts, report)) > 1:
+    if options.arm == "sim" and len(roles) > 1:
         problems.append("the arm sim shares memory between engines, so it needs one machine")
     if problems:
         raise NotReady("\n".join(problems))
@@ -134,7 +137,7 @@ def run_each(options: Options, hosts: Hosts, report: Report) -> None:
     print(f"on each of {len(roles)} hosts: pytest {' '.join(arguments)}", flush=True)
     pool = ThreadPoolExecutor(len(roles))
     words = ["-m", "pytest", f"--junitxml={OUT}/junit.xml", *arguments]
-    runs = {role: pool.submit(hosts[role].run, words, deadline_s) for role in roles}
+    runs = {role: pool.submit(hosts[role].run, "pytest", words, deadline_s) for role in roles}
     pool.shutdown(wait=False)
     for role, run in runs.items():
         try:
@@ -142,10 +145,9 @@ def run_each(options: Options, hosts: Hosts, report: Report) -> None:
         except HostLost as error:
             raise NotReady(str(error)) from None
         name = hosts[role].name
-        hosts[role].keep("pytest", done)
         print(f"{name}: {(done.output.strip().splitlines() or ['nothing'])[-1]}", flush=True)
         junit = done.files.get("junit.xml", b"").decode()
-        report.tests += _tests(junit, name, done.exit_code, done.output)
+        take(report, junit, name, done.exit_code, done.output)
 
 
 def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
@@ -165,7 +167,7 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt
     text = junit.read_text() if junit.exists() else ""
-    report.tests += _tests(text, "both", int(code), "")
+    take(report, text, "both", int(code), "")
 
 
 class _Named:
@@ -178,10 +180,17 @@ class _Named:
         config.pluginmanager.register(self._plugin, HostPair.NAME)
 
 
-def _tests(junit: str, where: str, exit_code: int, output: str) -> list[Test]:
-    """What a run has told; one that failed without telling a failure is a failure."""
+def take(report: Report, junit: str, where: str, exit_code: int, output: str) -> None:
+    """What a run of pytest has told; one that failed without telling a failure is a failure, and
+    one that ran nothing is a problem."""
     tests = read_junit(junit, where)
     if exit_code not in (0, 5) and not any(test.how == "failed" for test in tests):
         why = f"pytest ended with exit code {exit_code}\n{output[-3000:]}"
         tests.append(Test(where, "pytest", "failed", 0.0, why))
-    return tests
+    report.tests += tests
+    if all(test.how == "not run" for test in tests):
+        place = "between the two" if where == "both" else f"on {where} alone"
+        report.problems.append(
+            f"no test ran {place} (pytest ended with exit code {exit_code}): narrow the "
+            "tests less, or name a --suite that has none there"
+        )

@@ -18,6 +18,7 @@ from hw_tests.cluster.options import Options
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import How, Report, Test
 from hw_tests.cluster.run import Hosts, NotReady
+from hw_tests.outcome import EXIT_CODES, NOT_COMPARED, Outcome
 from hw_tests.process.launcher import ProcessEnded
 from hw_tests.process.messages import Role
 
@@ -25,6 +26,7 @@ _LOOK_S = 0.5
 _LAST_LINES = 40
 _WORDS = "2000,8000,32000,96000,300000"
 _BOTH = "both"
+_HOW: Mapping[Outcome, How] = {"pass": "passed", "FAIL": "failed", "INCOMPLETE": "not run"}
 
 
 class Started(NamedTuple):
@@ -133,10 +135,10 @@ def run_served(options: Options, hosts: Hosts, report: Report) -> None:
             host.serve(server.name, server.command)
         _wait(planned.servers, hosts, options.serve.start_within_s)
         print(f"on {first.name}: {options.suite}", flush=True)
-        ended = first.run(planned.client, options.settings.deadline_s)
+        ended = first.run(options.suite, planned.client, options.settings.deadline_s)
         print("\n".join(ended.output.strip().splitlines()[-_LAST_LINES:]), flush=True)
-        left = first.keep(options.suite, ended)
-        report.tests += found(options.suite, left / f"{options.suite}.json", ended)
+        left = first.logs / options.suite
+        take(report, options.suite, left / f"{options.suite}.json", ended)
         report.tests += [_still_there(server, hosts[server.role]) for server in planned.servers]
     except (ProcessEnded, HostLost) as error:
         raise NotReady(str(error)) from None
@@ -167,32 +169,46 @@ def _still_there(server: Started, host: RemoteHost) -> Test:
     return Test(host.name, f"{server.name} serves to the end", how, 0.0, "" if serves else why)
 
 
-def found(suite: str, path: Path, ended: Ended) -> list[Test]:
-    """A client's checks as tests; one that has left no document is a failure."""
-    if ended.exit_code not in (0, 1) or not path.exists():
+def take(report: Report, suite: str, path: Path, ended: Ended) -> None:
+    """A client's checks as tests; one that has left no document is a failure, and one that could
+    prove nothing a problem."""
+    if ended.exit_code not in EXIT_CODES.values() or not path.exists():
         why = f"{suite} ended with exit code {ended.exit_code}\n{ended.output[-3000:]}"
-        return [Test(_BOTH, suite, "failed", 0.0, why)]
+        report.tests.append(Test(_BOTH, suite, "failed", 0.0, why))
+        return
     document = json.loads(path.read_text())
     checks = _of_load(document) if suite == "load" else _of_recall(document)
-    return [
-        Test(_BOTH, f"{suite}: {name}", "passed" if is_good else "failed", 0.0, said)
-        for name, is_good, said in checks
-    ]
+    report.tests += [Test(_BOTH, f"{suite}: {name}", how, 0.0, said) for name, how, said in checks]
+    # What the engines have registered is compared here, with the logs of both.
+    report.caveats += [caveat for caveat in document["caveats"] if caveat != NOT_COMPARED]
+    if ended.exit_code == EXIT_CODES["INCOMPLETE"]:
+        report.problems.append(f"{suite}: {document['verdict'].removeprefix('INCOMPLETE: ')}")
 
 
-def _of_load(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, str]]:
+def _of_load(document: Mapping[str, Any]) -> Iterator[tuple[str, How, str]]:
     for phase in document["phases"]:
-        for check in phase["checks"]:
-            yield f"{phase['name']}: {check['name']}", check["passed"], check["seen"]
+        for name, how, seen in _checks(phase["checks"]):
+            yield f"{phase['name']}: {name}", how, seen
     if document["stopped"]:
-        yield "to its end", False, document["stopped"]
+        yield "to its end", "failed", document["stopped"]
 
 
-def _of_recall(document: Mapping[str, Any]) -> Iterator[tuple[str, bool, str]]:
+def _of_recall(document: Mapping[str, Any]) -> Iterator[tuple[str, How, str]]:
     lost = [(words, hit) for words, _seed, _needle, hit in document["lost"]]
     for row in document["rows"]:
         name = f"{row['words']} words, local hit {row['hit']}"
         gone, failed = lost.count((row["words"], row["hit"])), sum(row["failed"].values())
-        said = f"{row['asked']} asked, found {row['found']}, lost {gone}, failed {failed}"
-        yield name, not gone and not failed, said
-    yield "as a whole", document["passed"], document["verdict"]
+        said = f"{row['asked']} asked, found {row['found']}, lost {gone}, failed {failed}, "
+        said += f"the same words {row['same']}"
+        if document["compares"] == "same words":
+            gone, could_be = row["asked"] - row["same"], True
+        else:
+            could_be = row["found"]["control"] > 0
+        yield name, "failed" if gone or failed else "passed" if could_be else "not run", said
+    yield from _checks(document["checks"])
+    yield "as a whole", _HOW[document["outcome"]], document["verdict"]
+
+
+def _checks(checks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, How, str]]:
+    for check in checks:
+        yield check["name"], "passed" if check["passed"] else "failed", check["seen"]

@@ -14,6 +14,7 @@ import pytest
 from far_hosts import PROGRAM, ROOT, far_host, make_clients, marked, until, until_none
 
 from hw_tests.cluster import by_hand
+from hw_tests.cluster.agent import OUT
 from hw_tests.cluster.reach import Settings, Target, Way, command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.run import unreached
@@ -204,6 +205,17 @@ def test_a_host_can_be_joined_by_a_typed_command(
         assert host.free_port() > 0
         host.close()
         assert typed.wait(60) == 1
+
+
+def test_what_a_command_leaves_is_here_where_its_output_says(mark: str, tmp_path: Path) -> None:
+    """Its folder there is gone with the host; no path of it is told."""
+    host = far_host("local", tmp_path / "logs", mark)
+    write = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('all'); print(sys.argv[1])"
+    ended = host.run("recall", ["-c", write, f"{OUT}/recall.json"], 60)
+    host.close()
+    assert ended.exit_code == 0
+    assert Path(ended.output.strip()).read_text() == "all"
+    assert (tmp_path / "logs/recall.log").read_text() == ended.output
 
 
 def _listens(port: int) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +19,11 @@ from far_hosts import ROOT
 
 from hw_tests.cluster.__main__ import main
 from hw_tests.cluster.facts import differences, facts_of, missing
-from hw_tests.cluster.options import BadOptions, parse
+from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.reach import local_command
 from hw_tests.cluster.report import NOTES, Report, Test, read_junit, write
+from hw_tests.cluster.run import examine_hosts, take
+from hw_tests.outcome import ONE_HOST
 
 JUNIT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest">
 <testcase classname="hw_tests.process.test_a" name="test_x[1]" time="1.5" />
@@ -33,6 +38,12 @@ PASSED = Test("both", "a", "passed", 1.0, "")
 FAILED = Test("both", "b", "failed", 1.0, "<b>why</b>")
 NOT_RUN = Test("both", "c", "not run", 0.0, "no posts")
 TWO = ["--producer", "node1=10.0.0.1", "--consumer", "node2=10.0.0.2"]
+
+
+@functools.cache
+def facts() -> dict[str, Any]:
+    """Of this machine."""
+    return facts_of("sim")
 
 
 def test_what_pytest_has_told_is_read() -> None:
@@ -63,15 +74,136 @@ def test_what_pytest_has_told_is_read() -> None:
 def test_only_what_was_tested_passes(tests: list[Test], problems: list[str], verdict: str) -> None:
     report = Report("rocm", {}, {}, tests, problems)
     assert report.verdict == verdict
-    assert report.passed == verdict.startswith("pass")
+    assert report.document()["passed"] == verdict.startswith("pass")
+
+
+JUNIT_SKIPPED = """<testsuites><testsuite name="pytest"><testcase classname="a" name="x" time="0">
+<skipped type="pytest.skip" message="Skipped: no GPU">at 3</skipped></testcase></testsuite>
+</testsuites>"""
+
+
+@pytest.mark.parametrize(
+    ("junit", "code", "place"),
+    [
+        ("", 5, "both"),
+        (JUNIT_SKIPPED, 0, "both"),
+        ("", 5, "node1"),
+        ("", 0, "node1"),
+    ],
+)
+def test_a_half_that_ran_nothing_is_a_problem(junit: str, code: int, place: str) -> None:
+    """However much the other half has tested: pytest collected nothing, or skipped all of it."""
+    report = Report("rocm", {}, tests=[PASSED])
+    take(report, junit, place, code, "no tests ran")
+    where = "between the two" if place == "both" else "on node1 alone"
+    assert report.outcome == "INCOMPLETE"
+    assert report.verdict.startswith(f"INCOMPLETE: no test ran {where} (pytest ended with exit co")
+
+
+def test_a_half_that_ran_something_is_none() -> None:
+    """One failure and one pass; one that ended badly without a failure is a failed test."""
+    report = Report("rocm", {})
+    take(report, JUNIT, "both", 1, "")
+    assert report.problems == []
+    take(report, "", "node1", 3, "internal error")
+    assert (report.problems, report.tests[-1].how) == ([], "failed")
+
+
+@dataclass
+class Told:
+    """A host of which only the facts are known."""
+
+    name: str
+    facts_there: dict[str, Any]
+    address: str = "127.0.0.1"
+
+    def facts(self, _arm: str) -> dict[str, Any]:
+        return self.facts_there
+
+    def preload(self, _modules: object) -> None:
+        pass
+
+    def listen(self, _number: int) -> list[int]:
+        return []
+
+    def unreached(self, _address: str, _ports: object) -> str:
+        return ""
+
+
+def told_hosts(*others: dict[str, Any]) -> Any:
+    """A producer's and a consumer's host; ``others``: what is so there."""
+    here = facts()
+    roles = ("kv_producer", "kv_consumer")
+    return {
+        role: Told(f"node{number}", {**here, **other})
+        for number, (role, other) in enumerate(zip(roles, others, strict=True), 1)
+    }
+
+
+def connected(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher finds ``hosts``; it changes nothing of this process's signals."""
+
+    def connect(options: Options, _stack: object) -> Any:
+        options.out.mkdir()
+        return hosts
+
+    monkeypatch.setattr("hw_tests.cluster.__main__.connect", connect)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+
+
+def test_two_sides_on_one_host_are_told(tmp_path: Path) -> None:
+    """By the kernel's id of its start, whatever they are called: in verdict, JSON and page."""
+    options = parse(["--way", "ssh", *TWO, "--out", str(tmp_path / "new")])
+    for boots, caveats in ((("a", "a"), [ONE_HOST]), (("a", "b"), [])):
+        report = Report("rocm", {}, tests=[PASSED])
+        examine_hosts(options, told_hosts(*({"boot": boot} for boot in boots)), report)
+        write(report, tmp_path)
+        document = json.loads((tmp_path / "report.json").read_text())
+        assert document["caveats"] == caveats
+        said = f"pass, {ONE_HOST}: 1 passed" if caveats else "pass: 1 passed"
+        assert document["verdict"].startswith(said)
+        page = (tmp_path / "report.html").read_text()
+        assert (f"Caveat: {ONE_HOST}." in page, said in page) == (bool(caveats), True)
+
+
+def test_a_remedy_is_printed_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each thing that a host lacks, and the verdict is one line."""
+    lacks = [
+        {"name": name, "ok": False, "found": "F", "needed": "N", "remedy": f"get {name}"}
+        for name in ("mori", "a NIC")
+    ]
+    connected(told_hosts({"boot": "a", "preflight": lacks}, {"boot": "a"}), monkeypatch)
+    assert main(["--way", "ssh", *TWO, "--out", str(tmp_path / "new")]) == 2
+    said = capsys.readouterr().out
+    assert [said.count(f"fix: get {name}") for name in ("mori", "a NIC")] == [1, 1]
+    document = json.loads((tmp_path / "new/report.json").read_text())
+    assert "\n" not in document["verdict"]
+    assert "get a NIC" in "".join(document["problems"])
+
+
+def test_a_run_that_tested_nothing_has_an_exit_code_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a pass nor a failure."""
+    connected(told_hosts({"boot": "a"}, {"boot": "b"}), monkeypatch)
+
+    def ran(test: Test) -> Callable[..., None]:
+        return lambda _options, _hosts, report: report.tests.append(test)
+
+    for test, code in ((PASSED, 0), (FAILED, 1), (NOT_RUN, 3)):
+        monkeypatch.setattr("hw_tests.cluster.__main__.run_pair", ran(test))
+        out = ["--out", str(tmp_path / test.name)]
+        assert main(["--way", "ssh", "--suite", "pair", *TWO, *out]) == code
 
 
 def test_a_report_has_the_hash_of_everything_and_says_what_is_unverified(tmp_path: Path) -> None:
     """A file that is changed afterwards is noticed."""
     (tmp_path / "node1").mkdir()
     (tmp_path / "node1/host.log").write_text("log")
-    facts = facts_of("sim")
-    hosts: dict[str, Any] = {"kv_producer": facts, "kv_consumer": facts}
+    here = facts()
+    hosts: dict[str, Any] = {"kv_producer": here, "kv_consumer": here}
     report = Report("rocm", {"command": []}, hosts, [PASSED, FAILED, NOT_RUN])
     digest = write(report, tmp_path)
     text = (tmp_path / "report.json").read_text()
@@ -83,7 +215,7 @@ def test_a_report_has_the_hash_of_everything_and_says_what_is_unverified(tmp_pat
     assert document["hosts"]["kv_producer"]["packages"]["msgspec"]
     page = (tmp_path / "report.html").read_text()
     assert "unverified on hardware" in document["note"]
-    for said in (NOTES["rocm"].split(":")[0], digest, "&lt;b&gt;why", "no posts", facts["python"]):
+    for said in (NOTES["rocm"].split(":")[0], digest, "&lt;b&gt;why", "no posts", here["python"]):
         assert said in page
     check = ["sha256sum", "--check", "--quiet", "SHA256SUMS"]
     assert subprocess.run(check, cwd=tmp_path).returncode == 0
@@ -93,7 +225,7 @@ def test_a_report_has_the_hash_of_everything_and_says_what_is_unverified(tmp_pat
 
 def test_hosts_that_differ_are_told_apart() -> None:
     """By version and source, not by name; what the preflight lacks comes with its remedy."""
-    one = facts_of("sim")
+    one = facts()
     assert differences({"a": one, "b": {**one, "host": "b", "boot": "other"}}) == []
     other = {**one, "packages": {**one["packages"], "torch": "9"}, "rocm": "7.1"}
     told = differences({"a": one, "b": other})

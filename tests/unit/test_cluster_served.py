@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from far_hosts import marked
@@ -14,8 +15,9 @@ from served_runs import mark_of, report_of, start
 from hw_tests.cluster.__main__ import main
 from hw_tests.cluster.agent import Ended
 from hw_tests.cluster.options import BadOptions, parse
-from hw_tests.cluster.report import Report, write
-from hw_tests.cluster.served import found, plan
+from hw_tests.cluster.report import Report, Test, write
+from hw_tests.cluster.served import plan, take
+from hw_tests.outcome import NO_RECALL, NOT_COMPARED, UNVERIFIED
 
 TWO = ["--way", "ssh", "--producer", "node1=10.0.0.1", "--consumer", "node2=10.0.0.2", "--print"]
 PREFILL, DECODE = ("vllm serve m --verify_reads all", "vllm serve m --port 9000 --verify_reads all")
@@ -94,25 +96,66 @@ def test_checks_of_a_client_are_tests_of_the_run(tmp_path: Path) -> None:
         {"name": "b", "passed": False, "seen": "2"},
     ]
     load = {"phases": [{"name": "again", "checks": checks}], "stopped": "--deadline"}
-    path.write_text(json.dumps(load))
+    path.write_text(json.dumps(load | {"caveats": [UNVERIFIED, NOT_COMPARED]}))
     ended = Ended(1, "", {})
-    assert [(t.name, t.how, t.reason) for t in found("load", path, ended)] == [
+    report = taken("load", path, ended)
+    assert (report.caveats, report.problems) == ([UNVERIFIED], [])
+    assert [(t.name, t.how, t.reason) for t in report.tests] == [
         ("load: again: a", "passed", "1"),
         ("load: again: b", "failed", "2"),
         ("load: to its end", "failed", "--deadline"),
     ]
-    row = {"words": 500, "asked": 3, "found": {"router": 2}, "failed": {"router": 0, "control": 0}}
-    rows = [{**row, "hit": hit} for hit in ("none", "whole")]
-    verdict = {"passed": False, "verdict": "FAIL: 1 of"}
-    path.write_text(json.dumps({"rows": rows, "lost": [[500, 0, "a kettle", "whole"]], **verdict}))
-    assert [(t.name, t.how) for t in found("recall", path, ended)] == [
+    document = recall_document("FAIL", found=2, lost=[[500, 0, "a kettle", "whole"]])
+    path.write_text(json.dumps({**document, "checks": checks}))
+    assert [(t.name, t.how) for t in taken("recall", path, ended).tests] == [
         ("recall: 500 words, local hit none", "passed"),
         ("recall: 500 words, local hit whole", "failed"),
+        ("recall: a", "passed"),
+        ("recall: b", "failed"),
         ("recall: as a whole", "failed"),
     ]
     for code, where in ((2, path), (0, tmp_path / "none.json")):
-        (test,) = found("recall", where, Ended(code, "no such trace", {}))
+        (test,) = taken("recall", where, Ended(code, "no such trace", {})).tests
         assert (test.how, "no such trace" in test.reason) == ("failed", True)
+
+
+def taken(suite: str, path: Path, ended: Ended) -> Report:
+    """What a client that left ``path`` brings into a report."""
+    report = Report("sim", {})
+    take(report, suite, path, ended)
+    return report
+
+
+def recall_document(outcome: str, found: int, **more: object) -> dict[str, object]:
+    """Of two rows of three questions; the control has found so many codes in each."""
+    row = {"words": 500, "asked": 3, "same": 3, "failed": {"router": 0, "control": 0}}
+    row["found"] = {"router": 2, "control": found}
+    rows = [{**row, "hit": hit} for hit in ("none", "whole")]
+    told = {"outcome": outcome, "verdict": f"{outcome}: why", "caveats": [], "compares": "codes"}
+    return {"rows": rows, "lost": [], "checks": [], **told, **more}
+
+
+def test_a_recall_that_proves_nothing_is_no_pass_of_the_run(tmp_path: Path) -> None:
+    """Beside tests that passed; rows without a code that could be lost were not run."""
+    path = tmp_path / "recall.json"
+    path.write_text(json.dumps(recall_document("INCOMPLETE", found=0)))
+    report = taken("recall", path, Ended(3, "", {}))
+    assert [test.how for test in report.tests] == ["not run"] * 3
+    report.tests.append(Test("node1", "decode serves to the end", "passed", 0.0, ""))
+    assert report.verdict == "INCOMPLETE: recall: why (1 passed, 0 failed, 3 not run)"
+
+
+@pytest.mark.parametrize(("same", "how"), [(3, "passed"), (2, "failed")])
+def test_the_same_words_are_judged_by_the_words(same: int, how: str, tmp_path: Path) -> None:
+    """Codes that nobody finds do not matter then, and the verdict says so."""
+    document = recall_document("pass", 0, compares="same words", caveats=[NO_RECALL])
+    document["rows"] = [{**row, "same": same} for row in cast("list[Any]", document["rows"])]
+    path = tmp_path / "recall.json"
+    path.write_text(json.dumps(document))
+    report = taken("recall", path, Ended(0, "", {}))
+    assert [test.how for test in report.tests] == [how, how, "passed"]
+    assert report.caveats == [NO_RECALL]
+    assert report.verdict.startswith("pass, recall not judged: " if same == 3 else "FAIL: ")
 
 
 def test_registered_caches_are_in_the_report_of_the_run(tmp_path: Path) -> None:
@@ -139,7 +182,8 @@ def test_a_decode_engine_that_does_not_start_ends_everything(tmp_path: Path) -> 
         assert run.stdout is not None
         said = run.stdout.read()
     assert run.returncode == 2, said
-    assert "on node2: decode has ended with exit code 3\nverify_reads=all: no GPU" in said
+    assert "INCOMPLETE: on node2: decode has ended with exit code 3 (" in said
+    assert "\nverify_reads=all: no GPU\n" in said
     document = report_of(tmp_path)
     assert document["verdict"].startswith("INCOMPLETE: on node2: decode has ended")
     assert (tmp_path / "out/consumer-node2/decode.log").read_text() == "verify_reads=all: no GPU\n"
