@@ -8,6 +8,7 @@ When the connector is called is decided by vLLM's own hook modules (sim/engine/h
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from sim.model.token_stream import TokenStream
 GateOfPass = Callable[[int], Gate | None]
 DelayOfWrite = Callable[[str, Batch], int]
 OnConnectorOutput = Callable[[KVConnectorOutput | None], None]
+
+_DUMMIES_AHEAD = 2  # as V1's synchronize_input_prep() allows; see sim/DIVERGENCE.md
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,8 @@ class ModelRunner:
         self._requests = RequestStates(vllm_config, on_new_stream, on_prompt)
         self._pending: _Pending | None = None
         self._passes = 0
+        self._dummies = deque([0] * _DUMMIES_AHEAD)
+        """Where in the stream the latest dummy passes end, oldest first."""
         self.draft_token_ids: DraftTokenIds | None = None
         """What the scheduler may count with in the next step, where it does not run ahead. They are
         placeholders, because the drafts stay on the device."""
@@ -243,8 +248,13 @@ class ModelRunner:
         forward_pass.run_hooked(self.contexts.hooked if has_kv_transfer_group() else ())
 
     def launch_dummy_forward(self) -> None:
-        """A pass that reads and writes nothing, for the sake of the other data-parallel ranks."""
+        """A pass that reads and writes nothing, for the sake of the other data-parallel ranks.
+
+        Nobody asks for its output, so the host itself keeps the device from falling behind.
+        """
+        self.kernel.sleep(self.times.host_ns)
         self._meet_peers(1, skip_drafts=False)
+        self.stream.wait_until(self._dummies.popleft())
         self.stream.enqueue(
             "dummy forward", self.times.forward_ns([(0, 1)]), gate=self._gate_of_next_pass()
         )
@@ -252,6 +262,7 @@ class ModelRunner:
             self.stream.enqueue(
                 "dummy drafter", self.times.draft_ns(1), gate=self._gate_of_next_pass()
             )
+        self._dummies.append(self.stream.position)
 
     def _meet_peers(self, num_tokens: int, skip_drafts: bool) -> _AcrossRanks | None:
         """What all data-parallel ranks say of the pass, if they run it together."""

@@ -6,10 +6,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import vllm
 
 from faults.cli.options import RunOptions, build_scenario
+from faults.running import run as run_with_faults
 from sim.engine.runner import ModelRunner
 from sim.errors import UsageError
 from sim.outcome import Outcome
@@ -25,6 +27,9 @@ TWO = UniformWorkload(
     prompt_tokens=(300, 300),
     output_tokens=(OUTPUT_TOKENS, OUTPUT_TOKENS),
     interval_ms=1000.0,
+)
+TWO_AT_ONCE = msgspec.structs.replace(
+    TWO, prompt_tokens=(20, 20), output_tokens=(2, 2), interval_ms=0.0
 )
 SHAPES = {
     "2 to 1": {"engine.data_parallel_size": "2", "topology.consumer_data_parallel_size": "1"},
@@ -98,6 +103,28 @@ def test_a_rank_without_work_takes_part_in_every_pass() -> None:
     assert min(second) >= 2 * OUTPUT_TOKENS
     assert all(abs(one - other) <= 1 for one, other in passes)
     assert are_running[0] == [False, False]
+
+
+def test_dummy_passes_do_not_pile_up_behind_a_load_that_takes_long() -> None:
+    """While all ranks wait for loads, the host could launch dummies faster than the device runs
+    them. Loads of later requests would wait for all of these, long after the network is back."""
+    deepest: list[int] = []
+
+    def prepare(bed: TestBed) -> None:
+        def note(record: Any) -> None:
+            if record.kind == "receiving-finished":
+                streams = [rank.workers[0].stream for rank in bed.consumers]
+                deepest.append(max(stream.position - stream._completed for stream in streams))
+
+        bed.kernel.log.subscribe(note)
+
+    down = {"kind": "link-down", "when": {"phase": "queued_at_d"}}
+    settings = {"connector": "hybrid", "extra_config.transfer_timeout": "1", **SHAPES["2 to 2"]}
+    faulted = msgspec.structs.replace(scenario(TWO_AT_ONCE, **settings), faults=[down])
+    outcome = run_with_faults(faulted, prepare=prepare).result.outcome
+    assert outcome.requests["error"] == 2  # their loads timed out
+    assert outcome.violations == []
+    assert max(deepest) <= 3
 
 
 def test_a_rank_that_dies_takes_its_instance_with_it() -> None:
