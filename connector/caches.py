@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import Any
 
 from vllm.config import VllmConfig
+from vllm.platforms import current_platform
 from vllm.v1.kv_cache_interface import KVCacheSpec
 
 from connector.core.errors import PeerMismatch
@@ -38,6 +39,9 @@ def fingerprint_of(
         "specs": described,
         "spec_of_layer": spec_of_layer,
         "cache_dtype": str(vllm_config.cache_config.cache_dtype),
+        # Of caches that are bytes to torch, and some are FP8 whatever the cache's dtype: gfx94x
+        # and gfx95x write other formats.
+        "fp8_format": str(current_platform.fp8_dtype()),
         "attention_backend": backend,
         "num_speculative_tokens": int(vllm_config.num_speculative_tokens),
     }

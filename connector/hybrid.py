@@ -30,6 +30,7 @@ from connector.consumer_scheduler import ConsumerScheduler
 from connector.core.config import check_parallelism, check_recomputation, parse_settings
 from connector.core.groups import check_transferable
 from connector.counters import Counters
+from connector.data_parallel import address_of
 from connector.logs import log
 from connector.metadata import StepOrders
 from connector.metrics import HybridPromMetrics, HybridStats
@@ -64,10 +65,7 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
         assert transfer is not None
         self._settings = parse_settings(transfer.kv_connector_extra_config, role=transfer.kv_role)
         parallel = vllm_config.parallel_config
-        check_parallelism(
-            pipeline_size=parallel.pipeline_parallel_size,
-            context_size=parallel.decode_context_parallel_size,
-        )
+        check_parallelism(parallel)
         check_recomputation(
             self._settings,
             recomputes=transfer.kv_load_failure_policy == "recompute",
@@ -111,10 +109,8 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
             "remote_host": host_ip,
             "remote_handshake_port": settings.handshake_port,
             "remote_notify_port": settings.notify_port,
-            "remote_dp_rank": parallel.data_parallel_rank,
+            **address_of(parallel),
             "remote_dp_rank_override": True,
-            "remote_dp_size": parallel.data_parallel_size,
-            "remote_dp_size_local": parallel.data_parallel_size_local,
             "tp_size": parallel.tensor_parallel_size,
         }
         self._producer = ProducerScheduler(

@@ -182,6 +182,7 @@ class Peer:
     def _take_in(self, welcome: wire.Welcome) -> None:
         """Where each layer begins in the peer's registered memory."""
         assert self.endpoint is not None
+        self._sources.clear()  # of a welcome that could not be taken in as a whole
         self.endpoint.transport.add_peer(welcome.metadata.agent_metadata)
         addresses = iter(welcome.metadata.kv_caches_base_addr)
         memories: dict[bytes, Any] = {}

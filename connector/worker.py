@@ -12,7 +12,6 @@ import zmq
 from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
-    fold_local_rank,
     resolve_host_ip,
 )
 from vllm.distributed.parallel_state import (
@@ -31,6 +30,7 @@ from connector.core.fingerprint import Fingerprint
 from connector.core.groups import TransferGroups, check_transferable
 from connector.core.legs import LegCount
 from connector.counters import Counters
+from connector.data_parallel import rank_for_ports, shares_a_front_end
 from connector.digests import Digester
 from connector.endpoint import Endpoint, Endpoints, open_endpoint
 from connector.heartbeat import Announcement, Heartbeat
@@ -99,8 +99,7 @@ class Worker:
         parallel = vllm_config.parallel_config
         self._tp_size = int(parallel.tensor_parallel_size)
         self._rank = int(get_tensor_model_parallel_rank())
-        dp_rank = fold_local_rank(parallel.data_parallel_rank, parallel.data_parallel_size_local)
-        self._port_offset = dp_rank * self._tp_size + self._rank
+        self._port_offset = rank_for_ports(parallel) * self._tp_size + self._rank
         self._host_ip = resolve_host_ip({"host_ip": settings.host_ip})
         self._name = (
             f"{settings.role}:{self._host_ip}:{settings.handshake_port}:{self._port_offset}"
@@ -168,8 +167,7 @@ class Worker:
     @property
     def _sample_gap_s(self) -> float:
         """vLLM's front end may send each sample of a prompt to another data-parallel rank."""
-        parallel = self._vllm_config.parallel_config
-        is_spread = parallel.data_parallel_size > 1 and not parallel.data_parallel_external_lb
+        is_spread = shares_a_front_end(self._vllm_config)
         return math.inf if is_spread else self._settings.control_timeout_s
 
     def _backend_name(self) -> str:

@@ -148,12 +148,18 @@ def _check_proxy(settings: Settings, extra: Mapping[str, Any]) -> None:
         )
 
 
-def check_parallelism(*, pipeline_size: int, context_size: int) -> None:
-    """Refuse ways of splitting a model that the transfer's addressing does not cover."""
-    for name, size in (
-        ("pipeline_parallel_size", pipeline_size),
-        ("decode_context_parallel_size", context_size),
+def check_parallelism(parallel: Any) -> None:
+    """Refuse ways of splitting a model that the transfer's addressing does not cover.
+
+    Args:
+        parallel: vLLM's ParallelConfig.
+    """
+    for name in (
+        "pipeline_parallel_size",
+        "decode_context_parallel_size",
+        "prefill_context_parallel_size",
     ):
+        size = getattr(parallel, name)
         if size != 1:
             raise ConfigError(f"{name} is {size}; this connector supports 1 only")
 

@@ -3,7 +3,8 @@
 Several samples of one prompt (n > 1), and hedged requests, read the same blocks. A consumer's rank
 counts the legs that it has been told of. vLLM does not tell a consumer how many there will be: its
 front end makes ``n`` requests of one, each with an ``n`` of 1, and only their ids show that they
-are samples. So a hold that a sample has read is kept for a while after the last of them came.
+are samples. So a hold that a sample has read is kept for a while after the last of them was done:
+others may come yet, or wait behind a step that waited for its load.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ def is_sample(request_id: str) -> bool:
 @dataclass
 class _Legs:
     keep_until: float
+    gap_s: float = 0.0
+    """How long the hold is kept once nobody reads."""
     reading: dict[str, None] = field(default_factory=dict)
 
 
@@ -34,8 +37,9 @@ class LegCount(Generic[K]):
     """The legs of each hold, and the holds that are kept for legs which may yet come.
 
     Args:
-        sample_gap_s: how long after a sample another one may come. Infinite where samples may go
-            to consumers that do not hear of each other: their hold is left to end with its lease.
+        sample_gap_s: how long after a sample was done another one may come. Infinite where samples
+            may go to consumers that do not hear of each other: their hold is left to end with its
+            lease.
     """
 
     def __init__(self, sample_gap_s: float) -> None:
@@ -49,10 +53,9 @@ class LegCount(Generic[K]):
 
     def join(self, hold: K, leg: str, now: float, *, is_sample: bool) -> None:
         """A leg has come that may read."""
-        keep_until = now + self._sample_gap_s if is_sample else now
-        keep_until = max(keep_until, self._kept.pop(hold, now))
-        legs = self._legs.setdefault(hold, _Legs(keep_until))
-        legs.keep_until = max(legs.keep_until, keep_until)
+        legs = self._legs.setdefault(hold, _Legs(self._kept.pop(hold, now)))
+        if is_sample:
+            legs.gap_s = self._sample_gap_s
         legs.reading[leg] = None
 
     def leave(self, hold: K, leg: str, now: float) -> bool:
@@ -62,8 +65,9 @@ class LegCount(Generic[K]):
         if legs.reading:
             return False
         del self._legs[hold]
-        if math.isfinite(legs.keep_until):
-            self._kept[hold] = legs.keep_until
+        keep_until = max(legs.keep_until, now + legs.gap_s)
+        if math.isfinite(keep_until):
+            self._kept[hold] = keep_until
         return True
 
     def due(self, now: float) -> list[K]:

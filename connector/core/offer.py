@@ -97,6 +97,8 @@ def parse_offer(
         MalformedPayload: naming the key.
     """
     extension = _extension(params)
+    if extension is not None:  # first: of a foreign offer nothing is ours to release
+        _check_same(_prompt(extension), prompt)
     address = parse_address(params, tp_size=tp_size, embedded=embedded)
     blocks: Any = params.get("remote_block_ids")
     firsts: Any
@@ -120,14 +122,11 @@ def parse_offer(
 def _is_made_for(
     prompt: Prompt, groups: TransferGroups, extension: Mapping[str, Any], blocks: Any
 ) -> bool:
-    """Whether the producer has made just this offer for our prompt: then all is as it should be."""
+    """Whether the producer has made just this offer: then all is as it should be."""
     firsts: Any = extension.get("first_positions")
     try:
-        return (
-            len(blocks) == len(firsts) == len(groups)
-            and extension.get("prompt_tokens") == prompt.num_tokens
-            and extension.get("prompt_digest") == prompt.digest
-            and extension.get("digest") == _digest(blocks, firsts, prompt)
+        return len(blocks) == len(firsts) == len(groups) and extension.get("digest") == _digest(
+            blocks, firsts, prompt
         )
     except (TypeError, MalformedPayload):
         return False
@@ -137,11 +136,9 @@ def _checked_one_by_one(
     prompt: Prompt, groups: TransferGroups, extension: Mapping[str, Any], raw: object
 ) -> tuple[BlockLists, list[int]]:
     """Find what is wrong with an offer; MalformedPayload names it."""
-    theirs = _prompt(extension)
-    _check_same(theirs, prompt)  # first: of a foreign offer nothing is ours to release
     blocks = decode(groups, raw)
     firsts = _firsts(extension, len(groups))
-    if extension.get("digest") != _digest(blocks, firsts, theirs):
+    if extension.get("digest") != _digest(blocks, firsts, prompt):
         raise MalformedPayload(
             "the offer is not the one that the producer made: its digest differs"
         )

@@ -106,7 +106,7 @@ SIBLINGS = {
         "drafter-row-of-another",
         broken=(("wrong-bytes", "drafter-row"),),  # of vLLM itself, with every connector
     ),
-    "ranks of a dense model": Sibling("dense-data-parallel", refused="set topology.producers"),
+    "ranks of a dense model": Sibling("dense-data-parallel"),
     "data and tensor parallelism": Sibling("data-and-tensor-parallel"),
     "reads over XGMI": Sibling("xgmi-waits"),
     "rewritten prefix": Sibling("rewritten-prefix"),

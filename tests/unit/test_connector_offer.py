@@ -126,6 +126,19 @@ def test_an_offer_of_another_prompt_releases_nobody() -> None:
     assert refused(offer_for(112, [token + 1 for token in TOKENS[:112]])).releases == []
 
 
+@pytest.mark.requirement("R10", "R17")
+@pytest.mark.parametrize(
+    "change", [{"lease_s": None}, {"lease_s": "60"}, {"incarnation": 7}, {"hold": None}]
+)
+def test_an_offer_of_another_prompt_releases_nobody_though_more_is_wrong(
+    change: dict[str, Any],
+) -> None:
+    """By its transfer id its holder would be released, too."""
+    params = offer_for(111, TOKENS[:111])
+    params[EXTENSION_KEY].update(change)
+    assert refused(params).releases == []
+
+
 @pytest.mark.requirement("R10")
 @pytest.mark.parametrize("change", [{"version": 99}, {"hold": None}, {"hold": 2**70}])
 def test_an_offer_without_a_readable_hold_is_released_by_its_transfer(

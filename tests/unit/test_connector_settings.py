@@ -6,11 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from connector.caches import check_peer
+from connector.caches import check_peer, fingerprint_of
 from connector.core.config import check_parallelism, parse_settings
 from connector.core.errors import ConfigError, PeerMismatch, UnsupportedModel
-from connector.core.fingerprint import check_same, differences
+from connector.core.fingerprint import Fingerprint, check_same, differences
 from connector.core.groups import Group, GroupKind, StateShape, TransferGroups, check_transferable
 from connector.core.keys import KEYS, KNOWN_KEYS
 from connector.mori_limits import CONTROL_PLANE, SEND_QUEUE, limit_waits
@@ -109,11 +110,12 @@ def test_listed_defaults_are_those_that_apply() -> None:
 @pytest.mark.requirement("R5")
 def test_pipeline_and_context_parallelism_are_refused() -> None:
     """They split a model in ways that addresses of blocks do not cover."""
-    with pytest.raises(ConfigError, match="pipeline_parallel_size is 2"):
-        check_parallelism(pipeline_size=2, context_size=1)
-    with pytest.raises(ConfigError, match="decode_context_parallel_size is 4"):
-        check_parallelism(pipeline_size=1, context_size=4)
-    check_parallelism(pipeline_size=1, context_size=1)
+    names = ("pipeline_parallel", "decode_context_parallel", "prefill_context_parallel")
+    whole = {f"{name}_size": 1 for name in names}
+    check_parallelism(SimpleNamespace(**whole))
+    for size in whole:
+        with pytest.raises(ConfigError, match=f"{size} is 4; this connector supports 1 only"):
+            check_parallelism(SimpleNamespace(**{**whole, size: 4}))
 
 
 def test_no_known_key_is_listed_twice() -> None:
@@ -247,6 +249,26 @@ def test_a_peer_with_its_layers_in_another_order_is_refused(is_ours: bool) -> No
     check("abc")
     with pytest.raises(PeerMismatch, match="in another order: c there where b is here"):
         check("acb")
+
+
+@pytest.mark.requirement("R15")
+def test_peers_of_another_fp8_format_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gfx94x and gfx95x write other bytes for the same number, into caches of the same shape."""
+    config: Any = SimpleNamespace(
+        cache_config=SimpleNamespace(cache_dtype="auto"), num_speculative_tokens=0
+    )
+    groups: Any = SimpleNamespace(on_wire=[], has_state=False)
+    memory: Any = SimpleNamespace(layers=[], geometry=dict)
+
+    def on(dtype: torch.dtype) -> Fingerprint:
+        platform = SimpleNamespace(fp8_dtype=lambda: dtype)
+        monkeypatch.setattr("connector.caches.current_platform", platform)
+        return fingerprint_of(config, groups, {}, memory, "X")
+
+    ours, theirs = on(torch.float8_e4m3fn), on(torch.float8_e4m3fnuz)
+    check_same("p0", ours, dict(ours))
+    with pytest.raises(PeerMismatch, match=r"fp8_format is 'torch\.float8_e4m3fn' here and"):
+        check_same("p0", ours, theirs)
 
 
 @pytest.mark.requirement("R15", "S7")
