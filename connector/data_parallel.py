@@ -38,8 +38,8 @@ def shares_a_front_end(config: VllmConfig) -> bool:
     parallel, transfer = config.parallel_config, config.kv_transfer_config
     name = "" if transfer is None else str(transfer.engine_id)
     is_a_rank = parallel.data_parallel_size > 1 or _OF_A_RANK.search(name) is not None
-    return is_a_rank and not bool(parallel.data_parallel_external_lb)
+    return is_a_rank and not parallel.data_parallel_external_lb
 
 
 def _computes_alone(parallel: ParallelConfig) -> bool:
-    return parallel.data_parallel_size == 1 and parallel.data_parallel_index > 0
+    return bool(parallel.data_parallel_size == 1 and parallel.data_parallel_index > 0)

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from faults.running import run as faulted_run
 from sim.probes import Probe
 from sim.request_ids import leg_of
 from sim.run import run
-from sim.scenario import Scenario, UniformWorkload, with_settings
+from sim.scenario import Scenario, UniformWorkload, loads, with_settings
 from sim.testbed import TestBed
 from sim.units import MS, SECOND
 
@@ -116,6 +117,30 @@ def test_a_sample_that_comes_too_late_is_a_load_error() -> None:
     assert outcome.requests == {"total": 1, "error": 1, "unfinished": 0}
     assert seen.failed == ["req-0-d1"]
     assert seen.came_back_s(seen.held_ns["req-0-d0"]) < GAP_S + 0.1
+
+
+SLOW_LOAD = """
+# The first sample's load takes longer than its hold would be kept for the second, which comes while
+# the step waits for it, and cannot be told of before the next.
+schema_version: 1
+model: glm-flash
+connector: hybrid
+extra_config: {load_mode: sync}
+workload:
+  kind: inline
+  requests:
+    - {request_id: req-0, prompt: [[1, 20000]], max_tokens: 2}
+faults:
+- {kind: bandwidth-reduced, target: {node: d0}, for_s: 60, fraction: 0.00003}
+- {kind: several-samples, when: {phase: prefill}, target: {request: req-0}, samples: 2, apart_ms: 5}
+"""
+
+
+@pytest.mark.requirement("R14", "R17")
+def test_a_sample_that_waited_behind_a_long_load_is_served() -> None:
+    outcome = faulted_run(loads(SLOW_LOAD)).result.outcome
+    assert outcome.violations == []
+    assert outcome.requests == {"total": 1, "length": 1, "unfinished": 0}
 
 
 def give_up_one(leg_id: str, is_moment: Callable[[Seen], bool]) -> Callable[[TestBed, Seen], None]:
