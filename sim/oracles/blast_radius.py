@@ -37,7 +37,7 @@ class BlastRadius(Oracle):
         """Of each block the generation in which bytes landed, or a transfer failed, or -1."""
         self._held: dict[str, list[tuple[str, list[int]]]] = {}
         self._load_failed: dict[str, None] = {}
-        """Requests whose load failed, of its transfers or of something else: the connector's word."""
+        """Requests whose load failed, as the connector says, whatever it failed of."""
 
     def engine_started(self, engine: Any) -> None:
         for of_blocks in (self._landed, self._spoilt):

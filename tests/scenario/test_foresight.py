@@ -47,7 +47,7 @@ def test_it_is_said_early_as_it_is_said_late(settings: dict[str, str], words: st
     with pytest.raises(UsageError) as late:
         run(scenario)
     assert str(early.value) == str(late.value)
-    assert type(early.value) is type(late.value)
+    assert isinstance(late.value, type(early.value))
 
 
 @pytest.mark.parametrize("settings", TOPOLOGIES)

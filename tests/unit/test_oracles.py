@@ -67,7 +67,7 @@ def test_parameters_reach_the_oracle_they_are_for() -> None:
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"leek": {}}, "unknown oracle 'leek'; there are: wrong-bytes, .*leak"),
+        ({"leek": {}}, r"unknown oracle 'leek' \(did you mean 'leak'\?\); there are: wrong-bytes"),
         ({"leak": {"margin_s": 2}}, "oracle 'leak': .*margin_s.*it has: none"),
         ({"bounded_waiting": {"margin": 2}}, r"it has: transfer_timeout_s \(30.0\), margin_s"),
     ],
