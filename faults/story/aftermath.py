@@ -3,7 +3,8 @@
 Of log lines the first about each request is told, and the first that names none.
 
 Like a story it words records and concludes nothing. Requests of which the same is to be told are
-told together, from the first one's time to the last one's.
+told together, from the first one's time to the last one's. Of many that went different ways only
+the first few are told in full, of the others how it ended.
 """
 
 from __future__ import annotations
@@ -67,9 +68,10 @@ class _Fault:
             times = zip(*(effect.told.values() for effect in group), strict=True)
             for text, of_each in zip(group[0].told, times, strict=True):
                 yield _spanning(of_each, f"{_who(group)}: {text}")
-        if hidden := sum(map(len, groups[_GROUPS_SHOWN:])):
-            last_ns = max(time for group in groups for time in group[0].told.values())
-            yield Moment(last_ns, f"of {hidden} more requests other things are to be told", 0)
+        others = [effect for group in groups[_GROUPS_SHOWN:] for effect in group if effect.told]
+        for group in _grouped(others, lambda effect: (list(effect.told)[-1],)):
+            times = [list(effect.told.values())[-1] for effect in group]
+            yield _spanning(times, f"{_who(group)}: {list(group[0].told)[-1]}")
 
 
 def _grouped(

@@ -65,7 +65,7 @@ def test_a_fault_is_told_with_its_cause_the_recovery_and_the_end() -> None:
 
 
 def test_requests_of_which_the_same_is_to_be_told_are_told_together() -> None:
-    """And when there are many different ones, the last are counted only."""
+    """And when there are many different ones, of the last it is told how it ended."""
     log = Log().hit(*(f"r{n}" for n in range(1, 13)), node="p0")
     for number in range(1, 8):
         log.ended(f"r{number}", "length")
@@ -78,7 +78,8 @@ def test_requests_of_which_the_same_is_to_be_told_are_told_together() -> None:
             "r1, r2, r3 and 4 more: ends well, with 'length' (0.013000 to 0.019000 s)",
             "r8: ends, with 'error'",
             "r9: ends, with 'abort'",
-            "of 3 more requests other things are to be told",
+            "r10: ends, with 'engine-died'",
+            "r11: ends, with 'unfinished'",
             "p0 starts again",
         ]
     ]
