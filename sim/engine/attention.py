@@ -81,8 +81,10 @@ class AttentionGroup(EntryGroup):
     def look_again(self, batch: Batch) -> None:
         """Look at blocks that were written to during the pass, before it writes itself."""
         for chunk in batch.chunks:
-            pending = [i for c, group, i in batch.pending if c is chunk and group == self.index]
             changed = self._unseen(chunk)
+            if not len(changed):
+                continue
+            pending = [i for c, group, i in batch.pending if c is chunk and group == self.index]
             self._look_at(batch, chunk, np.setdiff1d(changed, np.concatenate([*pending, _NOTHING])))
 
     def read_pending(self, batch: Batch) -> None:

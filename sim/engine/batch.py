@@ -191,7 +191,8 @@ class Chunk:
             state.state_column, state.num_accepted = -1, 1
         self.start, self.end = state.computed, state.computed + self.num_tokens
         first_draft = self.end - self.num_drafts
-        self.tokens.extend([NOBODYS_TOKEN] * (first_draft - len(self.tokens)))
+        if (missing := first_draft - len(self.tokens)) > 0:
+            self.tokens.extend([NOBODYS_TOKEN] * missing)
         self.samples = first_draft >= len(self.tokens)
         if self.num_drafts:
             self.draft_hashes = _extended(

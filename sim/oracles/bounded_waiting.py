@@ -67,6 +67,8 @@ class BoundedWaiting(Oracle):
 
     def step_done(self, step: StepTimes) -> None:
         self._last_step_ns[step.node] = step.end_ns
+        if step.duration_ns <= self._limit_ns:
+            return
         stopped_ns = self._stopped(step.node, step.start_ns, step.end_ns)
         blocked_ns = step.duration_ns - stopped_ns
         if blocked_ns > self._limit_ns:
