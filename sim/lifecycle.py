@@ -146,7 +146,7 @@ class Lifecycle(Probe):
             return ()
         worker, touched = found
         blocks = self._blocks.node(worker.engine.name)
-        legs = blocks.owners_among(np.unique(touched.block_id))
+        legs = blocks.owners_among(touched.blocks)
         return tuple(dict.fromkeys(map(logical_id, legs)))
 
     # -------------------------------------------------------------- transitions

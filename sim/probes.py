@@ -6,13 +6,12 @@ story to people; probes get the live objects, because a million versions of bloc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class StepTimes:
+class StepTimes(NamedTuple):
     """One engine step: from the call of vLLM's step function to its return."""
 
     node: str
@@ -147,29 +146,51 @@ class Probes:
 
     def __init__(self) -> None:
         self._probes: list[Probe] = []
+        self._handlers: dict[str, list[Callable[..., None]]] = {}
 
     def add(self, probe: Probe) -> None:
         self._probes.append(probe)
+        self._handlers.clear()
 
     def __iter__(self) -> Iterator[Probe]:
         return iter(self._probes)
 
+    def _handling(self, name: str) -> list[Callable[..., None]]:
+        """The handlers of that name that do something; most probes have few."""
+        if name not in self._handlers:
+            ignored = getattr(Probe, name)
+            handlers = [getattr(probe, name) for probe in self._probes]
+            self._handlers[name] = [
+                handler for handler in handlers if getattr(handler, "__func__", None) is not ignored
+            ]
+        return self._handlers[name]
+
+    def step_done(self, step: StepTimes) -> None:
+        """An engine's call, passed on to all."""
+        for handler in self._handling("step_done"):
+            handler(step)
+
+    def steps_skipped(self, count: int, last: StepTimes) -> None:
+        """An engine's call, passed on to all."""
+        for handler in self._handling("steps_skipped"):
+            handler(count, last)
+
     def before_landing(self, landing: Any) -> None:
         """The fabric's observer call, passed on to all."""
-        for probe in self._probes:
-            probe.before_landing(landing)
+        for handler in self._handling("before_landing"):
+            handler(landing)
 
     def after_landing(self, landing: Any) -> None:
         """The fabric's observer call, passed on to all."""
-        for probe in self._probes:
-            probe.after_landing(landing)
+        for handler in self._handling("after_landing"):
+            handler(landing)
 
     def transfer_posted(self, queue_pair: Any, chain: Any) -> None:
         """The fabric's observer call, passed on to all."""
-        for probe in self._probes:
-            probe.transfer_posted(chain)
+        for handler in self._handling("transfer_posted"):
+            handler(chain)
 
     def transfer_ended(self, chain: Any, status: str) -> None:
         """The fabric's observer call, passed on to all."""
-        for probe in self._probes:
-            probe.transfer_ended(chain, status)
+        for handler in self._handling("transfer_ended"):
+            handler(chain, status)

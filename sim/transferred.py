@@ -45,15 +45,15 @@ class TransferCount(Probe):
             return
         worker, touched = found
         # Blocks of a common prefix belong to who came first, and are read for who came last.
-        owner = self._blocks.node(worker.engine.name).newest_owner_among(touched.block_id)
+        owner = self._blocks.node(worker.engine.name).newest_owner_among(touched.blocks)
         if owner is None or logical_id(owner).startswith(self._excluded):
             return
         count = self._counts.setdefault(logical_id(owner), _Count())
         count.bytes += int(landing.sizes.sum())
         count.landings += 1
-        if not np.array_equal(touched.block_id, count.last):  # layers mostly repeat each other
-            count.last = touched.block_id
-            count.blocks.update(touched.block_id.tolist())
+        if not np.array_equal(touched.blocks, count.last):  # layers mostly repeat each other
+            count.last = touched.blocks
+            count.blocks.update(touched.blocks.tolist())
 
     def by_request(self) -> dict[str, Transferred]:
         """In order of the first landing."""

@@ -74,7 +74,7 @@ class LandingWatch(Probe):
         worker, touched = found
         assert worker.memory is not None
         worker.memory.landed(
-            np.unique(touched.block_id), worker.engine.kernel.now_ns, lambda: _in_words(landing)
+            touched.blocks, worker.engine.kernel.now_ns, lambda: _in_words(landing)
         )
 
 

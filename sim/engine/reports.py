@@ -46,14 +46,12 @@ class EngineReports:
 
     def step_done(self, step: StepTimes) -> None:
         """An engine step returned."""
-        for probe in self._probes:
-            probe.step_done(step)
+        self._probes.step_done(step)
 
     def steps_skipped(self, count: int, period_ns: int) -> None:
         """So many steps are passed over from now on, each ``period_ns`` after the one before."""
         last_ns = self._kernel.now_ns + (count - 1) * period_ns
-        for probe in self._probes:
-            probe.steps_skipped(count, StepTimes(self._name, last_ns, last_ns, 0))
+        self._probes.steps_skipped(count, StepTimes(self._name, last_ns, last_ns, 0))
 
     def connector_reported(self, rank: int, output: Any) -> None:
         """A worker's connector reported finished transfers for this step."""

@@ -126,7 +126,7 @@ class Worker:
             addresses - memory.caches.backing.data_ptr(), np.ones(len(addresses), dtype=np.int64)
         )
         memory.landed(
-            np.unique(touched.block_id),
+            touched.blocks,
             engine.kernel.now_ns,
             lambda: f"the connector of {engine.name} itself",
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import numpy as np
@@ -39,6 +40,16 @@ class Touched:
     layer_index: Integers
     """Index into `Footprint.layers`."""
     block_id: Integers
+
+    @cached_property
+    def blocks(self) -> Integers:
+        """The blocks in order, each once, whatever ranges and layers touch them."""
+        return distinct(self.block_id)
+
+
+def distinct(values: Integers) -> Integers:
+    """``values`` in order, each once. They mostly are so already, which takes less to see."""
+    return values if (values[1:] > values[:-1]).all() else np.unique(values)
 
 
 class Footprint:

@@ -202,7 +202,7 @@ class BlockHistory(Probe):
         """The engine, and its blocks, at the local end of a chain of work requests."""
         segments = chain.segments
         place = self._place(chain.local, segments.local_offsets, segments.sizes)
-        return None if place is None else (place.node, np.unique(place.touched.block_id))
+        return None if place is None else (place.node, place.touched.blocks)
 
     def _place(self, region: Any, offsets: Any, sizes: Any) -> Place | None:
         found = self._locate(region, offsets, sizes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sim.model.footprint import Integers, Touched
+from sim.model.footprint import Integers, Touched, distinct
 from sim.model.verify import Flags
 
 
@@ -82,5 +82,5 @@ def pair_blocks(source: Touched, destination: Touched) -> Pairs:
 def _blocks_by_segment(touched: Touched) -> tuple[Integers, Integers]:
     """The distinct blocks of each segment, whatever layers they were touched in."""
     width = int(touched.block_id.max(initial=0)) + 1
-    keys = np.unique(touched.range_index * width + touched.block_id)
+    keys = distinct(touched.range_index * width + touched.block_id)
     return keys // width, keys % width

@@ -107,7 +107,7 @@ class UseAfterFree(Oracle):
         rank = self._ranks[place.node, place.rank]
         rank.tainted.forget_overwritten()
         blocks = self.context.blocks.node(place.node)
-        written = np.unique(place.touched.block_id)
+        written = place.touched.blocks
         is_late = _is_late(blocks, written, landing.posted_ns)
         if is_late.any():
             self._report_late(landed, blocks, written[is_late])
@@ -139,11 +139,11 @@ class UseAfterFree(Oracle):
     def _stale_pairs(self, landed: LandedBlocks, on_time: Integers) -> Pairs:
         """The pairs whose source block no leg of the destination's request holds."""
         pairs, source, destination = landed.pairs, landed.source, landed.destination
-        stale = np.isin(pairs.destination, on_time)
         if source is None:
             return pairs
         there = self.context.blocks.node(source.node)
         here = self.context.blocks.node(destination.node)
+        stale = here.flags(on_time)[pairs.destination]
         owners = here.owner[pairs.destination]
         for owner in np.unique(owners[stale]).tolist():
             own = there.flags(there.held_for(logical_id(here.requests[owner])))

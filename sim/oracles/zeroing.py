@@ -43,8 +43,9 @@ class _Rank:
     def landed(self, layers: Integers, ids: Integers, generations: Integers) -> None:
         for layer in np.unique(layers).tolist():
             here = ids[layers == layer]
-            for marks in (self.loaded, self.wiped):
-                marks.setdefault(layer, self._fresh(len(self.wanted)))
+            if layer not in self.loaded:
+                for marks in (self.loaded, self.wiped):
+                    marks[layer] = self._fresh(len(self.wanted))
             self.loaded[layer][here] = generations[here]
             self.wiped[layer][here] = _NEVER
         self.as_left[ids] = self.versions[ids]
