@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-import numpy as np
-
 from sim.fabric.work import Landing, Operation, WorkRequestChain
 from sim.kernel.log import Record
 from sim.oracles.blocks import BlockHistory, Locate

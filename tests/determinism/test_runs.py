@@ -34,6 +34,15 @@ def test_twenty_seeds_five_times_one_hash_each() -> None:
     assert len(set.union(*hashes.values())) == 20
 
 
+def test_what_ran_before_does_not_change_a_run() -> None:
+    """Three kinds of runs, there and back in one process: what outlives a run has no say."""
+    kinds: list[dict[str, Any]] = [{}, {"connector": "hybrid"}, {"model": "gemma-swa"}]
+    scenarios = [msgspec.structs.replace(TINY, **kind) for kind in kinds]
+    there = [event_hash(scenario) for scenario in scenarios]
+    back = [event_hash(scenario) for scenario in reversed(scenarios)]
+    assert back == there[::-1]
+
+
 def order_of_engines(scenario: Scenario) -> tuple[tuple[str, str], ...]:
     log = run(scenario).log
     return tuple((r.actor, r.kind) for r in log.records if r.kind != "violation")

@@ -168,6 +168,7 @@ def test_a_byte_range_is_attributed_to_every_block_it_touches(
         strict=True,
     )
     assert list(found) == expected
+    assert touched.blocks.tolist() == sorted({block for _, _, block in expected})
 
 
 def test_a_long_list_of_ranges_is_attributed_piece_by_piece(

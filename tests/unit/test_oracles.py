@@ -21,7 +21,7 @@ from sim.oracles import (
 )
 from sim.oracles.landed import pair_blocks
 from sim.oracles.words import block_list
-from sim.probes import Probes
+from sim.probes import Probe, Probes, StepTimes
 from sim.request_ids import leg_id, leg_kind, logical_id
 
 
@@ -83,6 +83,28 @@ def test_the_history_of_blocks_hears_everything_before_the_oracles() -> None:
     probes, shared = Probes(), context()
     oracles = watch(probes, shared)
     assert list(probes) == [shared.blocks, *oracles]
+
+
+class Steps(Probe):
+    """Notes the steps that it is told of."""
+
+    def __init__(self) -> None:
+        self.seen: list[StepTimes] = []
+
+    def step_done(self, step: StepTimes) -> None:
+        self.seen.append(step)
+
+
+def test_a_probe_hears_what_happens_from_its_addition_on() -> None:
+    """Also one that comes when others have been told already, and beside ones that do not care."""
+    probes, first, second = Probes(), Steps(), Steps()
+    steps = [StepTimes("p0", 0, end_ns, 1) for end_ns in (1, 2)]
+    for newcomer, step in zip((first, second), steps, strict=True):
+        for probe in (Probe(), newcomer):
+            probes.add(probe)
+        probes.step_done(step)
+        probes.steps_skipped(1, step)
+    assert (first.seen, second.seen) == (steps, steps[1:])
 
 
 def test_the_list_of_violations_is_bounded_by_place_and_kind() -> None:
