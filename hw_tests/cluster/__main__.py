@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 
 from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.report import NOTES, Report, write
@@ -23,6 +24,8 @@ from hw_tests.outcome import EXIT_CODES
 def main(arguments: Sequence[str]) -> int:
     try:
         options = parse(arguments)
+        if not options.only_print:
+            _make(options.out)
     except BadOptions as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -44,6 +47,15 @@ def main(arguments: Sequence[str]) -> int:
     print("\n".join([report.verdict, *more, f"{options.arm}: {NOTES[options.arm]}"]))
     print(f"{options.out / 'report.html'}\n{digest}  {options.out / 'report.json'}")
     return code
+
+
+def _make(folder: Path) -> None:
+    """Raises BadOptions."""
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise BadOptions(f"--out {folder}: {error.strerror}; name a new folder where one can be "
+                         "made") from None  # fmt: skip
 
 
 def _interrupt(number: int, _frame: object) -> None:

@@ -18,25 +18,29 @@ import threading
 from collections.abc import Sequence
 
 from hw_tests.child import die_with_parent
+from hw_tests.option_types import address, port
 
 _TOKEN_WITHIN_S = 10.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hw_tests.cluster.by_hand")
-    parser.add_argument("what", choices=["listen", "call"])
-    parser.add_argument("where", metavar="PORT or HOST:PORT")
-    parser.add_argument("token")
-    parser.add_argument("command", nargs="*")
+    parts = parser.add_subparsers(dest="what", required=True)
+    listen, call = parts.add_parser("listen"), parts.add_parser("call")
+    listen.add_argument("port", type=port)
+    listen.add_argument("token")
+    call.add_argument("where", type=address, metavar="HOST:PORT")
+    call.add_argument("token")
+    call.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
     if options.what == "listen":
-        return _listen(int(options.where), options.token.encode())
+        return _listen(options.port, options.token.encode())
     return _call(options.where, options.token.encode(), options.command)
 
 
-def _listen(port: int, token: bytes) -> int:
+def _listen(number: int, token: bytes) -> int:
     die_with_parent()  # it may be gone before anybody has called
-    with socket.create_server(("", port)) as listener:
+    with socket.create_server(("", number)) as listener:
         connection = _first_that_knows(listener, token)
     threading.Thread(target=_pass_on_input, args=(connection,), daemon=True).start()
     with contextlib.suppress(OSError):  # the far side has gone
@@ -75,13 +79,17 @@ def _call(where: str, token: bytes, command: Sequence[str]) -> int:
     host, _, port = where.rpartition(":")
     try:
         connection = socket.create_connection((host, int(port)))
-    except (OSError, ValueError) as error:
+    except OSError as error:
         print(f"{where}: {error}; needed HOST:PORT, on which the tests wait", file=sys.stderr)
         return 2
     connection.sendall(token + b"\n")
     for number in (0, 1):
         os.dup2(connection.fileno(), number)
-    os.execvp(command[0], list(command))
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        print(f"{command[0]}: {error.strerror}; needed a command of this host", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

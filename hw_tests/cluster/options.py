@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import secrets
 import shlex
+import shutil
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,8 +14,10 @@ from pathlib import Path
 from typing import NamedTuple, get_args
 
 from hw_tests.cluster.reach import Settings, Target, Way
-from hw_tests.cluster.suites import SERVED, SUITES
+from hw_tests.cluster.remote import BEAT_S
+from hw_tests.cluster.suites import SERVED, SUITES, needed_after, own_after
 from hw_tests.load.verified import WANTED, verifies
+from hw_tests.option_types import command, port, seconds, url
 from hw_tests.process.arms import PROCESS_ARMS
 from hw_tests.process.launcher import free_port
 from hw_tests.process.messages import HOST, Role
@@ -79,6 +82,9 @@ def parse(arguments: Sequence[str]) -> Options:
         raise BadOptions(f"{_ROOT} is no source tree; change to one and run this there")
     if given.way == "hand" and not (given.answer_at or given.only_print):
         raise BadOptions("--way hand needs --answer-at ADDRESS: this machine, as both hosts see it")
+    if given.silence <= 2 * BEAT_S:
+        raise BadOptions(f"--silence {given.silence:g}: this side gives a sign each {BEAT_S:g} s; "
+                         f"say more than {2 * BEAT_S:g}")  # fmt: skip
     if not given.run:
         raise BadOptions("--run '' is no name; leave it out for one that nobody can guess")
     settings = Settings(
@@ -87,7 +93,7 @@ def parse(arguments: Sequence[str]) -> Options:
         given.python,
         given.deadline,
         given.silence,
-        shlex.split(given.inside),
+        shlex.split(given.inside or ""),
         shlex.split(given.ssh),
         given.answer_at or "THIS-MACHINE",
         given.run,
@@ -100,6 +106,9 @@ def parse(arguments: Sequence[str]) -> Options:
     if out.exists() and not given.only_print:
         raise BadOptions(f"--out {out} exists; name a new folder")
     serve = _serve(given)
+    _check_after(given)
+    if not given.only_print:
+        _check_tools(settings)
     suite, narrowed = given.suite, given.pytest
     return Options(settings, targets, given.arm, suite, serve, narrowed, out, given.only_print)
 
@@ -128,12 +137,13 @@ def _parser() -> argparse.ArgumentParser:
         help="set there; for one side only after producer: or consumer:")  # fmt: skip
     add("--directory", default=str(_ROOT), help="of this source tree there (default: as here)")
     add("--python", default=sys.executable, help="there (default: as here)")
-    add("--inside", default="", metavar="COMMAND",
+    add("--inside", type=command, default=None, metavar="COMMAND",
         help="enters a container there, such as 'docker exec -i NAME'")  # fmt: skip
-    add("--ssh", default="ssh", metavar="COMMAND", help="such as 'ssh -p 2222'")
+    add("--ssh", type=command, default="ssh", metavar="COMMAND", help="such as 'ssh -p 2222'")
     add("--answer-at", default="", metavar="ADDRESS", help="of this machine, for --way hand")
-    add("--deadline", type=float, default=7200.0, help="seconds, after which all is ended there")
-    add("--silence", type=float, default=30.0,
+    add("--deadline", type=seconds, default=7200.0,
+        help="seconds, after which all is ended there")  # fmt: skip
+    add("--silence", type=seconds, default=30.0,
         help="seconds without a sign of this side after which all is ended there")  # fmt: skip
     add("--out", type=Path, help="a new folder (default: hw-results/TIME)")
     add("--run", default=secrets.token_hex(8),
@@ -146,13 +156,14 @@ def _parser() -> argparse.ArgumentParser:
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("of --suite load and recall").add_argument
     for name, where in (("prefill", "producer's"), ("decode", "consumer's")):
-        add(f"--{name}", metavar="COMMAND", help=f"such as 'vllm serve ...', on the {where} host")
-    add("--control", metavar="COMMAND",
+        add(f"--{name}", type=command, metavar="COMMAND",
+            help=f"such as 'vllm serve ...', on the {where} host")  # fmt: skip
+    add("--control", type=command, metavar="COMMAND",
         help="likewise, on the producer's host; without it recall asks prefill")  # fmt: skip
-    add("--control-url", default="", metavar="URL", help="of one that somebody else serves")
-    add("--port", action="append", default=[], metavar="NAME=PORT",
+    add("--control-url", type=url, metavar="URL", help="of one that somebody else serves")
+    add("--port", type=_server_port, action="append", default=[], metavar="NAME=PORT",
         help=f"of a server ({', '.join(map('{0[0]}={0[1]}'.format, PORTS.items()))})")  # fmt: skip
-    add("--start-within", type=float, default=1800.0, metavar="S",
+    add("--start-within", type=seconds, default=1800.0, metavar="S",
         help="until a server is ready (%(default)s)")  # fmt: skip
     add("--unverified", action="store_true", help=f"do not insist on {WANTED}")
 
@@ -160,24 +171,47 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 def _serve(given: argparse.Namespace) -> Serve:
     names = ("prefill", "decode", "control")
     commands = {name: getattr(given, name) for name in names if getattr(given, name)}
-    ports = dict(PORTS)
-    for each in given.port:
-        name, _, port = each.partition("=")
-        if name not in ports or not port.isdecimal():
-            raise BadOptions(f"--port {each}: needed NAME=PORT with a name of {', '.join(ports)}")
-        ports[name] = int(port)
+    ports = {**PORTS, **dict(given.port)}
     needed = {"load": names, "recall": names[:2]}.get(given.suite, ())
     had = {*commands, *(["control"] if given.control_url else [])}
     if missing := [f"--{name}" for name in needed if name not in had]:
         raise BadOptions(f"--suite {given.suite} needs {', '.join(missing)}: a command that serves")
+    if needed:
+        _each_has_its_port([*commands, "router"], ports, given)
     unverified = [name for name in needed[:2] if not verifies(commands[name])]
     if unverified and not given.unverified:
         raise BadOptions(f"--{unverified[0]} does not set {WANTED}; do, or say --unverified")
-    return Serve(commands, ports, given.control_url, given.start_within, given.unverified)
+    control_url = given.control_url or ""
+    return Serve(commands, ports, control_url, given.start_within, given.unverified)
+
+
+def _each_has_its_port(
+    started: Sequence[str], ports: Mapping[str, int], given: argparse.Namespace
+) -> None:
+    """Raises BadOptions: two servers of one host have the same."""
+    is_one = given.producer == given.consumer
+    by_port: dict[int, str] = {}
+    for name in started:
+        if name == "decode" and not is_one:
+            continue
+        if (other := by_port.setdefault(ports[name], name)) != name:
+            raise BadOptions(f"--port {name}={ports[name]}: {other} on the same host has it, too; "
+                             f"name another: --port {name}=PORT")  # fmt: skip
+
+
+def _server_port(text: str) -> tuple[str, int]:
+    name, _, number = text.partition("=")
+    if name not in PORTS or not number:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; needed NAME=PORT with a name of {', '.join(PORTS)}"
+        )
+    return name, port(number)
 
 
 def _target(name: str, given: argparse.Namespace) -> Target:
     host, _, address = getattr(given, name).partition("=")
+    if not host or host.startswith("-"):  # which ssh would take for an option
+        raise BadOptions(f"--{name} {getattr(given, name)!r}: needed HOST or HOST=ADDRESS")
     port = 0 if given.way != "hand" else free_port("")
     return Target(host, address or _address_of(host, given), _environment(name, given.env), port)
 
@@ -195,6 +229,33 @@ def _address_of(host: str, given: argparse.Namespace) -> str:
         raise BadOptions(f"{host} is {address} here, which the other host cannot reach; name "
                          f"an address of its network: {host}=ADDRESS")  # fmt: skip
     return address
+
+
+def _check_after(given: argparse.Namespace) -> None:
+    """Raises BadOptions: what comes after -- is against what comes before it."""
+    after = [word.partition("=")[0] for word in given.pytest]
+    if own := [word for word in after if word in own_after(given.suite)]:
+        raise BadOptions(f"{own[0]} after --: a run sets that itself; leave it out there (what can "
+                         "be chosen comes before --, see --help)")  # fmt: skip
+    if missing := [word for word in needed_after(given.suite) if word not in after]:
+        raise BadOptions(f"--suite {given.suite} needs more after --: {' '.join(missing)} FILE, "
+                         "on the producer's host")  # fmt: skip
+    if "--require-hardware" in after and given.arm != "rocm":
+        raise BadOptions(f"--require-hardware after --: --arm {given.arm} is no hardware; leave it "
+                         "out, or use --arm rocm")  # fmt: skip
+
+
+def _check_tools(settings: Settings) -> None:
+    """Raises BadOptions: this machine has not the command that reaches hosts."""
+    tools = {
+        "ssh": (settings.ssh[0], "install it, or name it: --ssh"),
+        "srun": ("srun", "run this where Slurm is, or use another --way"),
+        "local": ((*settings.inside, "sh")[0], "install it, or leave --inside out"),
+        "hand": ("sh", ""),
+    }
+    tool, remedy = tools[settings.way]
+    if not shutil.which(tool):
+        raise BadOptions(f"--way {settings.way}: there is no command {tool} here; {remedy}")
 
 
 def _environment(role: str, given: Sequence[str]) -> dict[str, str]:

@@ -22,7 +22,8 @@ from hw_tests.cluster.agent import OUT, Answer, Ended, LogPiece
 from hw_tests.cluster.wire import pack, unpack
 from hw_tests.process.launcher import PATIENCE_S, ProcessEnded
 
-_BEAT_S = 2.0
+BEAT_S = 2.0
+"""Between two signs of life for the supervisor."""
 _ANSWER_S = 5 * PATIENCE_S
 """For a request: the first engine of a host loads vLLM from a cold file system."""
 _END_S = 15.0
@@ -78,7 +79,7 @@ class RemoteHost:
     def close(self) -> None:
         """End everything there, and the process here; may be called again."""
         self._closing.set()
-        if self._lock.acquire(timeout=_BEAT_S):  # whoever writes to a stalled connection keeps it
+        if self._lock.acquire(timeout=BEAT_S):  # whoever writes to a stalled connection keeps it
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
@@ -172,7 +173,7 @@ class RemoteHost:
 
     def _beat(self) -> None:
         """Tell the supervisor that this side lives."""
-        while not self._closing.wait(_BEAT_S):
+        while not self._closing.wait(BEAT_S):
             try:
                 self._send(b"\n")
             except (OSError, ValueError):

@@ -17,7 +17,7 @@ from hw_tests.cluster.options import Options
 from hw_tests.cluster.reach import command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import Report, Test, read_junit
-from hw_tests.cluster.suites import SERVED, SUITES
+from hw_tests.cluster.suites import SERVED, SUITES, combined
 from hw_tests.outcome import ONE_HOST
 from hw_tests.process.arms import PRELOADED
 from hw_tests.process.host_pair import HostPair
@@ -70,8 +70,8 @@ def _by_themselves(options: Options) -> list[str]:
 
 
 def _alone(options: Options) -> list[str]:
-    suite = SUITES[options.suite].each_host
-    return ["-q", "-p", "no:cacheprovider", f"--arm={options.arm}", *suite, *options.narrowed]
+    words = combined(SUITES[options.suite].each_host, options.narrowed)
+    return ["-q", "-p", "no:cacheprovider", f"--arm={options.arm}", *words]
 
 
 def connect(options: Options, stack: ExitStack) -> Hosts:
@@ -161,7 +161,7 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     local = all(host.address == HOST for host in hosts.values())
     arguments = [f"--rootdir={_ROOT}", f"-c={_ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
     arguments += [f"--arm={options.arm}", f"--junitxml={junit.absolute()}"]
-    arguments += [*SUITES[options.suite].both, *options.narrowed]
+    arguments += combined(SUITES[options.suite].both, options.narrowed)
     plugin = HostPair(hosts, on_this_machine=local)
     code = pytest.main(arguments, plugins=[_Named(plugin)])
     if code == pytest.ExitCode.INTERRUPTED:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -32,3 +33,35 @@ SUITES = {
     "pair": Suite([], ["hw_tests/process"]),
     "geometry": Suite([], ["hw_tests/process/test_process_geometry.py", *_LONG]),
 }
+
+_OWN = {
+    "load": ("--prefill", "--decode", "--control", "--prefill-url", "--decode-url", "--control-url",
+             "--router-port", "--start-within", "--unverified", "--out"),
+    "recall": ("--url", "--control-url", "--unverified", "--out"),
+}  # fmt: skip
+_OWN_OF_PYTEST = ("--arm", "--peer", "--junitxml", "--junit-xml", "--rootdir", "-c")
+_NEEDED = {"load": ("--trace",)}
+
+
+def own_after(suite: str) -> Sequence[str]:
+    """Options that a run gives itself to pytest, or to the client of a suite."""
+    return _OWN.get(suite, _OWN_OF_PYTEST)
+
+
+def needed_after(suite: str) -> Sequence[str]:
+    """Options that only who starts a run can give."""
+    return _NEEDED.get(suite, ())
+
+
+def combined(suite: Sequence[str], narrowed: Sequence[str]) -> list[str]:
+    """Arguments of pytest: both parts, and of ``-k`` and ``-m`` what both of them select."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("-k", action="append", default=[])
+    parser.add_argument("-m", action="append", default=[])
+    found, others = parser.parse_known_args([*suite, *narrowed])
+    for flag, expressions in (("-k", found.k), ("-m", found.m)):
+        if len(expressions) > 1:
+            others += [flag, " and ".join(f"({each})" for each in expressions)]
+        elif expressions:
+            others += [flag, expressions[0]]
+    return others

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from hw_tests.child import die_with_parent
 from hw_tests.cluster.leftovers import PREFIX, hold, sweep
+from hw_tests.option_types import seconds
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST_PLACE = 40
@@ -40,8 +41,8 @@ class Ended(Exception):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="hw_tests.cluster.supervisor")
-    parser.add_argument("--deadline", type=float, required=True, help="seconds")
-    parser.add_argument("--silence", type=float, default=float("inf"), help="seconds")
+    parser.add_argument("--deadline", type=seconds, required=True, help="seconds")
+    parser.add_argument("--silence", type=seconds, default=float("inf"), help="seconds")
     parser.add_argument("command", nargs="+")
     options = parser.parse_args(arguments)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -21,6 +21,7 @@ from hw_tests.load.run import Phase, Plan, Run, Servers, document
 from hw_tests.load.send import Limits, requests_of
 from hw_tests.load.servers import Server
 from hw_tests.load.verified import WANTED, verifies
+from hw_tests.option_types import command, count, factor, json_file, port, seconds, share, url
 from hw_tests.outcome import NOT_COMPARED
 from hw_tests.registered import compare
 from hw_tests.sealed import seal, sums_beside
@@ -43,7 +44,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = _plan(options)
     try:
         requests_of(plan.trace, plan.limits, seed=0)
-        options.out.parent.mkdir(parents=True, exist_ok=True)
     except (UsageError, ValueError, OSError) as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -153,6 +153,7 @@ def _servers(options: argparse.Namespace) -> Servers:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m hw_tests.load",
+        allow_abbrev=False,  # of what hw_tests.cluster looks for
         description="Send a trace through a router and to a control, and disturb the engines.",
     )
     add = parser.add_argument
@@ -160,16 +161,17 @@ def _parser() -> argparse.ArgumentParser:
     for name in ("prefill", "decode", "control"):
         is_needed = name == "prefill"  # which is killed
         elsewhere = "" if is_needed else "; none: somebody else starts it"
-        add(f"--{name}", required=is_needed, metavar="COMMAND",
+        add(f"--{name}", type=command, required=is_needed, metavar="COMMAND",
             help=f"such as 'vllm serve ...'{elsewhere}")  # fmt: skip
-        add(f"--{name}-url", required=True, metavar="URL", help="where it serves, without /v1")
-    add("--router-port", type=int, required=True, metavar="PORT", help="for the router")
+        add(f"--{name}-url", type=url, required=True, metavar="URL",
+            help="where it serves, without /v1")  # fmt: skip
+    add("--router-port", type=port, required=True, metavar="PORT", help="for the router")
     add("--first", action="store_true", help="one act and limits for a quarter of an hour")
     add("--act", action="append", choices=sorted(ACTS), help="what to do to an engine (all)")
     for name in ("requests", "max-prompt-tokens", "max-output-tokens"):
         key = name.replace("-", "_")
-        add(f"--{name}", type=int, metavar="N", help=f"({_ALL[key]}; --first: {_FIRST[key]})")
-    add("--deadline", type=float, metavar="S",
+        add(f"--{name}", type=count, metavar="N", help=f"({_ALL[key]}; --first: {_FIRST[key]})")
+    add("--deadline", type=seconds, metavar="S",
         help=f"for all ({_ALL['deadline']:g}; --first: {_FIRST['deadline']:g})")  # fmt: skip
     for name, value, what in (
         ("away", 20.0, "that the engine is gone"),
@@ -177,14 +179,14 @@ def _parser() -> argparse.ArgumentParser:
         ("settle-within", 180.0, "until all blocks are free; above the longest lease"),
         ("start-within", 600.0, "until a server is ready"),
     ):
-        add(f"--{name}", type=float, default=value, metavar="S", help=f"{what} (%(default)s)")
-    add("--time-scale", type=float, default=1.0, help="0.1: ten times as fast (%(default)s)")
-    add("--vocab-size", type=int, default=32_000, help="of the model, at most (%(default)s)")
-    add("--acceptance-gap", type=float, default=0.1, metavar="SHARE",
+        add(f"--{name}", type=seconds, default=value, metavar="S", help=f"{what} (%(default)s)")
+    add("--time-scale", type=factor, default=1.0, help="0.1: ten times as fast (%(default)s)")
+    add("--vocab-size", type=count, default=32_000, help="of the model, at most (%(default)s)")
+    add("--acceptance-gap", type=share, default=0.1, metavar="SHARE",
         help="by which fewer drafts may be accepted (%(default)s)")  # fmt: skip
     add("--exact", action="store_true", help="an answer that is not the control's is a failure")
     add("--unverified", action="store_true", help=f"do not insist on {WANTED}")
-    add("--out", type=Path, required=True, metavar="JSON", help="page and logs go beside it")
+    add("--out", type=json_file, required=True, metavar="JSON", help="page and logs go beside it")
     return parser
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hw_tests.load.verified import WANTED
+from hw_tests.option_types import count, counts, json_file, natural, seconds, share, url
 from hw_tests.outcome import EXIT_CODES
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
@@ -26,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     plan = Plan(
-        url=options.url.rstrip("/"),
-        control_url=options.control_url.rstrip("/"),
+        url=options.url,
+        control_url=options.control_url,
         words=options.words,
         needles=options.needles,
         seeds=tuple(seeds),
@@ -103,25 +104,27 @@ def _progress(report: Report) -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         "python -m hw_tests.recall",
+        allow_abbrev=False,  # of what hw_tests.cluster looks for
         description="Ask for codes hidden in long texts, through a router and of a control.",
     )
     add = parser.add_argument
-    add("--url", required=True, help="the router, such as http://10.0.0.3:8080")
-    add("--control-url", required=True, metavar="URL", help="a colocated server of the same model")
-    add("--words", required=True, type=_numbers, help="lengths of texts, such as 2000,8000")
-    add("--needles", type=_number, default=Plan.needles, help="codes in a text (%(default)s)")
-    add("--seeds", type=_number, default=3, help="texts of each length (%(default)s)")
+    add("--url", type=url, required=True, help="the router, such as http://10.0.0.3:8080")
+    add("--control-url", type=url, required=True, metavar="URL",
+        help="a colocated server of the same model")  # fmt: skip
+    add("--words", required=True, type=counts, help="lengths of texts, such as 2000,8000")
+    add("--needles", type=count, default=Plan.needles, help="codes in a text (%(default)s)")
+    add("--seeds", type=count, default=3, help="texts of each length (%(default)s)")
     add(
         "--first-seed",
-        type=int,
+        type=natural,
         default=0,
         metavar="SEED",
         help="another one makes texts that no cache has (%(default)s)",
     )
-    add("--max-tokens", type=_number, default=Plan.max_tokens, help="of an answer (%(default)s)")
+    add("--max-tokens", type=count, default=Plan.max_tokens, help="of an answer (%(default)s)")
     add(
         "--timeout",
-        type=_number,
+        type=seconds,
         default=Plan.timeout_s,
         metavar="S",
         help="for one answer (%(default)s)",
@@ -130,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{name}-log", type=Path, metavar="FILE", help=f"what the {name} engine has written")
     add(
         "--acceptance-gap",
-        type=float,
+        type=share,
         default=Report.acceptance_gap,
         metavar="SHARE",
         help="by which fewer drafts may be accepted behind the router (%(default)s)",
@@ -141,25 +144,8 @@ def _parser() -> argparse.ArgumentParser:
         help="compare the arms' words and not the codes: for weights that know none",
     )
     add("--unverified", action="store_true", help=f"do not insist on {WANTED}, nor on /metrics")
-    add("--out", type=_json_path, required=True, metavar="JSON", help="the page goes beside it")
+    add("--out", type=json_file, required=True, metavar="JSON", help="the page goes beside it")
     return parser
-
-
-def _json_path(text: str) -> Path:
-    path = Path(text)
-    if path.suffix != ".json" or not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{text!r}; expected NAME.json in a folder that exists")
-    return path
-
-
-def _numbers(text: str) -> list[int]:
-    return [_number(part) for part in text.split(",")]
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r}; expected whole numbers above 0")
-    return int(text)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import zmq
 from aiohttp import web
 
+from hw_tests.option_types import natural, port, seconds, url
 from hw_tests.router.app import Router, Timeouts
 from hw_tests.router.discovery import Discovery
 from hw_tests.router.engines import Engines
@@ -48,36 +49,36 @@ def _parser() -> argparse.ArgumentParser:
         description="Send each request to a prefill engine, then to a decode engine (READ).",
     )
     parser.add_argument(
-        "--prefill", metavar="URL", nargs="+", type=_url, default=[], help="prefill engines"
+        "--prefill", metavar="URL", nargs="+", type=url, default=[], help="prefill engines"
     )
     parser.add_argument(
-        "--decode", metavar="URL", nargs="+", type=_url, default=[], help="decode engines"
+        "--decode", metavar="URL", nargs="+", type=url, default=[], help="decode engines"
     )
     parser.add_argument("--host", default="0.0.0.0", help="address to serve on (%(default)s)")
-    parser.add_argument("--port", type=int, required=True, help="port to serve on")
+    parser.add_argument("--port", type=port, required=True, help="port to serve on")
     parser.add_argument(
         "--ping-port",
-        type=int,
+        type=port,
         metavar="PORT",
         help="where engines announce themselves: proxy_ping_port of their connector",
     )
     parser.add_argument(
         "--timeout",
-        type=_seconds,
+        type=seconds,
         default=Timeouts.silence_s,
         metavar="S",
         help="how long an engine may be silent (%(default)s)",
     )
     parser.add_argument(
         "--connect-timeout",
-        type=_seconds,
+        type=seconds,
         default=Timeouts.connect_s,
         metavar="S",
         help="how long a connection to an engine may take (%(default)s)",
     )
     parser.add_argument(
         "--retries",
-        type=int,
+        type=natural,
         default=0,
         metavar="N",
         help="how often a failed request is begun anew, both legs, before the client is told "
@@ -85,19 +86,6 @@ def _parser() -> argparse.ArgumentParser:
         "ends, and a failure is what a test wants to see)",
     )
     return parser
-
-
-def _url(text: str) -> str:
-    if not text.startswith(("http://", "https://")):
-        raise argparse.ArgumentTypeError(f"{text!r}; expected a URL such as http://10.0.0.1:8000")
-    return text.rstrip("/")
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r}; expected a positive number of seconds")
-    return seconds
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.reach import local_command
 from hw_tests.cluster.report import NOTES, Report, Test, read_junit, write
 from hw_tests.cluster.run import examine_hosts, take
+from hw_tests.cluster.suites import SUITES, combined
 from hw_tests.outcome import ONE_HOST
 
 JUNIT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest">
@@ -68,7 +69,7 @@ def test_what_pytest_has_told_is_read() -> None:
         ([PASSED, FAILED], [], "FAIL: 1 passed, 1 failed, 0 not run"),
         ([NOT_RUN], [], "INCOMPLETE: nothing was tested (0 passed, 0 failed, 1 not run)"),
         ([], [], "INCOMPLETE: nothing was tested (0 passed, 0 failed, 0 not run)"),
-        ([PASSED], ["lost"], "INCOMPLETE: lost (1 passed, 0 failed, 0 not run)"),
+        ([PASSED], ["lost\nlines"], "INCOMPLETE: lost (1 passed, 0 failed, 0 not run)"),
     ],
 )
 def test_only_what_was_tested_passes(tests: list[Test], problems: list[str], verdict: str) -> None:
@@ -248,6 +249,14 @@ def test_hosts_that_differ_are_told_apart() -> None:
         (["--way", "ssh", "--producer", "no.such.host.invalid"], "no.such.host.invalid=ADDRESS"),
         (["--run", ""], "leave it out"),
         (["--out", str(ROOT)], "name a new folder"),
+        (["--way", "ssh", *TWO, "--ssh", "no-such-ssh -p 1"], "no command no-such-ssh here"),
+        (["--inside", "no-such-docker exec -i lab"], "no command no-such-docker here"),
+        (["--way", "ssh", "--producer=-oProxyCommand=x"], "needed HOST or HOST=ADDRESS"),
+        (["--way", "ssh", "--producer", "=10.0.0.1"], "needed HOST or HOST=ADDRESS"),
+        (["--silence", "4"], "--silence 4: this side gives a sign each 2 s; say more than 4"),
+        (["--", "--arm=sim"], "--arm after --: a run sets that itself"),
+        (["--suite=pair", "--", "-k", "x", "--junitxml", "a.xml"], "--junitxml after --"),
+        (["--arm=sim", "--", "--require-hardware"], "--arm sim is no hardware"),
     ],
 )
 def test_a_bad_command_line_is_refused_with_a_remedy(
@@ -266,10 +275,38 @@ def test_a_bad_command_line_is_refused_with_a_remedy(
     assert said in capsys.readouterr().err
 
 
+def test_results_are_not_lost_for_want_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before any host is reached."""
+    assert main(["--arm=sim", "--out", "/proc/x"]) == 2
+    assert "--out /proc/x: No such file or directory; name a new folder" in capsys.readouterr().err
+
+
+def test_a_way_whose_command_is_missing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for way in ("ssh", "srun"):
+        with pytest.raises(BadOptions, match=f"--way {way}: there is no command {way} here"):
+            parse(["--way", way, *TWO])
+        assert parse(["--way", way, *TWO, "--print"]).only_print
+
+
+def test_what_is_asked_for_narrows_the_suite() -> None:
+    """Of two expressions both have to hold, so that -k of a suite is not lost."""
+    suite = SUITES["first"].both
+    assert combined(suite, []) == list(suite)
+    assert combined(suite, ["-x", "-k", "llama or kimi"]) == [
+        *("hw_tests/process", "-x", "-k", "(a_read_fills) and (llama or kimi)")
+    ]
+    assert combined(["a", "-m", "soak or not soak"], ["-m=soak", "-kone"]) == [
+        *("a", "-k", "one", "-m", "(soak or not soak) and (soak)")
+    ]
+
+
 def test_each_side_gets_its_own_environment(tmp_path: Path) -> None:
     """And the words for a container stand before what runs in it."""
     env = ["--env", "MORI_RDMA_DEVICES=mlx5", "--env", "producer:HIP_VISIBLE_DEVICES=3"]
-    inside = ["--inside", "docker exec -i lab", "--out", str(tmp_path / "new")]
+    inside = ["--inside", "docker exec -i lab", "--out", str(tmp_path / "new"), "--print"]
     options = parse(["--way", "srun", *TWO, *env, *inside, "--", "-k", "one or two"])
     assert options.targets["kv_producer"].environment == {
         "MORI_RDMA_DEVICES": "mlx5",

@@ -22,6 +22,8 @@ from hw_tests.outcome import NO_RECALL, NOT_COMPARED, UNVERIFIED
 TWO = ["--way", "ssh", "--producer", "node1=10.0.0.1", "--consumer", "node2=10.0.0.2", "--print"]
 PREFILL, DECODE = ("vllm serve m --verify_reads all", "vllm serve m --port 9000 --verify_reads all")
 SERVE = [*TWO, "--prefill", PREFILL, "--decode", DECODE]
+TRACE = ["--trace", "t"]
+LOAD = [*SERVE[len(TWO) :], "--suite=load", "--control=c"]
 
 
 def words_of(suite: str, *more: str) -> Sequence[str]:
@@ -30,7 +32,7 @@ def words_of(suite: str, *more: str) -> Sequence[str]:
 
 def test_the_consumer_decodes_and_all_else_is_on_the_producer() -> None:
     """What load kills it starts itself; recall has all of it started, and asks prefill."""
-    load = plan(parse([*SERVE, "--suite=load", "--control=c", "--", "--trace", "t"]))
+    load = plan(parse([*SERVE, "--suite=load", "--control=c", "--", *TRACE]))
     assert [(one.role, one.name, one.url) for one in load.servers] == [
         ("kv_consumer", "decode", "http://10.0.0.2:8000")
     ]
@@ -38,7 +40,7 @@ def test_the_consumer_decodes_and_all_else_is_on_the_producer() -> None:
     assert words[words.index("--prefill") + 1] == PREFILL
     assert words[words.index("--decode-url") + 1] == "http://10.0.0.2:8000"
     assert "--decode" not in words
-    assert words[-2:] == ["--trace", "t"]
+    assert words[-2:] == TRACE
     recall = plan(parse([*SERVE, "--suite=recall", "--port=decode=9000"]))
     assert [(one.role, one.name, one.url) for one in recall.servers] == [
         ("kv_producer", "prefill", "http://10.0.0.1:8000"),
@@ -51,18 +53,21 @@ def test_the_consumer_decodes_and_all_else_is_on_the_producer() -> None:
     )
     words = list(recall.client)
     assert words[words.index("--control-url") + 1] == "http://10.0.0.1:8000"
-    for more, url in (("--control=c", "http://10.0.0.1:8001"), ("--control-url=u", "u")):
+    for more, url in (
+        ("--control=c", "http://10.0.0.1:8001"),
+        ("--control-url=http://u", "http://u"),
+    ):
         words = list(words_of("recall", more))
         assert words[words.index("--control-url") + 1] == url
-    words = list(words_of("load", "--control-url=u"))
-    assert (words[words.index("--control-url") + 1], "--control" in words) == ("u", False)
+    words = list(words_of("load", "--control-url=http://u", "--", *TRACE))
+    assert (words[words.index("--control-url") + 1], "--control" in words) == ("http://u", False)
 
 
 @pytest.mark.parametrize("suite", ["load", "recall"])
 def test_the_commands_are_printed_with_their_hosts(
     suite: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([*SERVE, "--suite", suite, "--control=c"]) == 0
+    assert main([*SERVE, "--suite", suite, "--control=c", "--", *TRACE]) == 0
     said = capsys.readouterr().out
     assert f"# decode on node2, at http://10.0.0.2:8000\n{DECODE}\n" in said
     assert "# then on node1, in the source tree\n" in said
@@ -78,8 +83,9 @@ def test_the_commands_are_printed_with_their_hosts(
             ["--suite=recall", "--prefill=verify_reads=all", "--decode=verify_reads=off"],
             "--decode does not set .*all",
         ),
-        (["--suite=first", "--port=dekode=1"], "needed NAME=PORT with a name of prefill, decode"),
-        (["--suite=first", "--port=decode"], "--port decode: needed NAME=PORT"),
+        ([*LOAD, "--port=router=8000"], "--port router=8000: prefill on the same host has it, too"),
+        (LOAD, "--suite load needs more after --: --trace FILE, on the producer's host"),
+        ([*LOAD, "--", *TRACE, "--out=x"], "--out after --: a run sets that itself"),
     ],
 )
 def test_what_cannot_be_served_is_refused(given: list[str], said: str) -> None:
