@@ -43,10 +43,15 @@ def run_to_end(
             timeout=timeout_s,
         )
     except subprocess.TimeoutExpired:
-        raise ChildFailed(f"{' '.join(command)} did not end within {timeout_s:g} s") from None
+        words = " ".join(word for word in command if "\n" not in word)  # but not a whole program
+        raise ChildFailed(f"{words} did not end within {timeout_s:g} s") from None
     if done.returncode:
-        raise ChildFailed(f"exit code {done.returncode}\n{done.stderr[-_LAST_WORDS:]}")
+        raise ChildFailed(f"{_how_it_ended(done.returncode)}\n{done.stderr[-_LAST_WORDS:]}")
     return done.stdout
+
+
+def _how_it_ended(code: int) -> str:
+    return f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
 
 
 def die_with_parent() -> None:

@@ -1,6 +1,7 @@
 """Options of ``pytest hw_tests``: on which implementation tests run, and what a skip means.
 
-On ``--arm rocm`` a machine that lacks something fails: only the preflight runs, and says what.
+On ``--arm rocm`` the whole preflight comes first, whatever was selected. If a machine lacks
+something, nothing runs, all of it is told, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from pathlib import Path
 import pytest
 
 from hw_tests.arms import ARMS, Arm, preflight
-from hw_tests.preflight import CHECKS, Finding
+from hw_tests.option_types import address
 from hw_tests.process.host_pair import HostPair
 from hw_tests.unverified import NOTE
 
 _RULED_OUT = "cannot run, and --require-hardware is set"
 _NEEDS_THE_SIMULATOR = ("test_transfer_geometry.py", "test_calibration.py")
 _UNVERIFIED = f"arm rocm: {NOTE}"
-_PREFLIGHT = "test_hardware_preflight.py"
+_LACKS = 1
+"""Exit code: nothing was run, as the machine lacks something."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,15 +30,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--require-hardware",
         action="store_true",
-        help="a test that cannot run fails, so that a run that tested nothing is never green",
+        help="with --arm rocm: a test that cannot run fails, so that a run that tested nothing is "
+        "never green",
     )
     group.addoption(
         "--peer",
+        type=address,
         action="append",
         default=[],
         metavar="HOST:PORT",
         help="with --arm rocm: another machine, on which faultlab doctor --hardware --serve runs",
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Raises UsageError: an option that would be without effect on this arm."""
+    if _on_rocm(config):
+        return
+    for name in ("--require-hardware", "--peer"):
+        if given := config.getoption(name):
+            value = "" if given is True else f" {' '.join(given)}"
+            raise pytest.UsageError(
+                f"{name}{value}: --arm {config.getoption('--arm')} needs nothing of this or any "
+                f"other machine; use it with --arm rocm, or leave it out"
+            )
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Before anything is selected, so that nothing can deselect it."""
+    config = session.config
+    is_worker = hasattr(config, "workerinput")  # of pytest-xdist, whose controller has looked
+    has_been_done = is_worker or config.pluginmanager.has_plugin(HostPair.NAME)
+    if not _on_rocm(config) or has_been_done or config.getoption("collectonly"):
+        return
+    found = preflight(config.getoption("--peer"))
+    if any(not finding.ok for finding in found):
+        lines = "\n".join(str(finding) for finding in found if not finding.ok)
+        pytest.exit(f"{_UNVERIFIED}\npreflight failed, nothing was run:\n{lines}", _LACKS)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
@@ -50,40 +80,8 @@ def pytest_terminal_summary(
         terminalreporter.write_line(_UNVERIFIED)
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test for each check of the preflight and each peer."""
-    if "check_name" in metafunc.fixturenames:
-        names = [check.name for check in CHECKS]
-        names += [f"peer {peer}" for peer in metafunc.config.getoption("--peer")]
-        metafunc.parametrize("check_name", names)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """On a machine that lacks something nothing but the preflight is left to run, and to fail."""
-    here = [item for item in items if item.path.is_relative_to(config.rootpath / "hw_tests")]
-    if not here or not _on_rocm(config) or config.pluginmanager.has_plugin(HostPair.NAME):
-        return
-    if not (missing := _missing(config)):
-        return
-    others = [item for item in here if item.path.name != _PREFLIGHT]
-    if len(others) == len(here):
-        lines = "\n".join(map(str, missing))
-        pytest.exit(f"preflight failed, nothing was run:\n{lines}", returncode=1)
-    config.hook.pytest_deselected(items=others)
-    items[:] = [item for item in items if item not in others]
-
-
 def _on_rocm(config: pytest.Config) -> bool:
     return bool(config.getoption("--arm") == "rocm")
-
-
-def findings(config: pytest.Config) -> list[Finding]:
-    """Of the preflight of this machine and the peers that were named."""
-    return preflight(config.getoption("--peer"))
-
-
-def _missing(config: pytest.Config) -> list[Finding]:
-    return [finding for finding in findings(config) if not finding.ok]
 
 
 @pytest.fixture(scope="session")

@@ -7,12 +7,13 @@ has logged none, nothing is known of what was read, and that is a failure of the
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any, Final
 
 _EVENT: Final = '"event": "caches-registered"'
+_ROLES: Final = {"prefill": "producer", "decode": "consumer"}
 HEAD: Final = ["engine", "role", "ranks", "blocks", "backend", "layers", "block, bytes",
                "stride, bytes", "shape", "payload"]  # fmt: skip
 """Of `Evidence.rows`."""
@@ -106,10 +107,19 @@ class Evidence:
         return {"passed": self.passed, "said": self.said, "sides": sides, "rows": self.rows()}
 
 
-def compare(logs: Mapping[str, str]) -> Evidence:
-    """What the logs of a prefill and a decode engine tell, by the engines' names."""
+def compare(logs: Mapping[str, str], elsewhere: Collection[str] = ()) -> Evidence:
+    """What the logs of both engines tell.
+
+    Args:
+        logs: by the engines' names, "prefill" and "decode".
+        elsewhere: names of engines whose logs are not here, so that they are compared with nothing.
+    """
     sides: dict[str, list[Caches]] = {}
-    problems = []
+    problems = [
+        f"the log of {name} is not here, so nothing was compared; needed: the logs of both engines"
+        for name in _ROLES
+        if name not in logs and name not in elsewhere
+    ]
     for name, log in logs.items():
         try:
             sides[name] = registered(log)
@@ -122,6 +132,12 @@ def compare(logs: Mapping[str, str]) -> Evidence:
                 f"{name} has logged no caches-registered, so nothing is known of its caches; "
                 "needed: HybridReadConnector, and vLLM's logging at level INFO"
             )
+        problems += [
+            f"{name} has logged caches of a {role}, and is a {_ROLES[name]}; needed: the log of "
+            f"{name} alone"
+            for role in dict.fromkeys(caches.role for caches in sides[name])
+            if role != _ROLES[name]
+        ]
     if not problems:
         problems = _differences(sides)
     return Evidence(sides, problems)

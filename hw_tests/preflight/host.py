@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from hw_tests.child import ChildFailed, run_to_end
 from hw_tests.preflight.probes import PROBES
 
 _LONGEST_PROBE_S = 300  # the first import of vLLM on a cold network file system takes minutes
@@ -21,7 +21,7 @@ Answer = Mapping[str, Any]
 
 
 class ProbeFailed(Exception):
-    """Something could not be imported or asked; the text is the last line of what it said."""
+    """Something could not be imported or asked; the text is how it ended, and its last line."""
 
 
 class Host:
@@ -51,7 +51,7 @@ class Host:
         """What Python says; asked once.
 
         Raises:
-            ProbeFailed: with the last line of what it said.
+            ProbeFailed: with how it ended, and the last line of what it said.
         """
         if name not in self._answers:
             try:
@@ -83,19 +83,11 @@ class Host:
 def ask_python(name: str) -> Answer:
     """Run a probe in a process of its own: a library that ends its process ends only that."""
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", PROBES[name]],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_LONGEST_PROBE_S,
-        )
-    except subprocess.TimeoutExpired:
-        raise ProbeFailed(f"no answer within {_LONGEST_PROBE_S} s") from None
-    if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-        raise ProbeFailed(said[-1])
-    answer: Answer = json.loads(done.stdout.strip().splitlines()[-1])
+        said = run_to_end([sys.executable, "-c", PROBES[name]], _LONGEST_PROBE_S, os.environ)
+    except ChildFailed as error:
+        how, *lines = str(error).strip().splitlines()
+        raise ProbeFailed(": ".join([how, *lines[-1:]])) from None
+    answer: Answer = json.loads(said.strip().splitlines()[-1])
     return answer
 
 

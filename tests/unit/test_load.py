@@ -147,10 +147,28 @@ def test_caches_of_which_nothing_is_told_are_a_failure(log: str, said: str) -> N
 
 
 def test_a_log_alone_is_compared_with_nothing() -> None:
-    """As when somebody else has started the decode engine."""
-    evidence = compare({"prefill": logs()["prefill"]})
+    """Which is a failure, unless somebody else is known to have started the decode engine."""
+    alone = {"prefill": logs()["prefill"]}
+    evidence = compare(alone)
+    assert not evidence.passed
+    assert "the log of decode is not here, so nothing was compared" in evidence.said
+    evidence = compare(alone, elsewhere=["decode"])
     assert evidence.passed
     assert evidence.said == "only the log of prefill is here, so nothing was compared"
+
+
+def test_logs_that_are_not_of_two_engines_are_refused() -> None:
+    """One given twice, given in the other's place, or of both engines."""
+    ours, theirs = logs().values()
+    for prefill, decode, wrong in (
+        (ours, ours, "decode has logged caches of a producer, and is a consumer"),
+        (theirs, theirs, "prefill has logged caches of a consumer, and is a producer"),
+        (theirs, ours, "prefill has logged caches of a consumer, and is a producer"),
+        (f"{ours}\n{theirs}", theirs, "prefill has logged caches of a consumer"),
+    ):
+        evidence = compare({"prefill": prefill, "decode": decode})
+        assert not evidence.passed
+        assert wrong in evidence.said
 
 
 def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
