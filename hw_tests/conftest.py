@@ -63,10 +63,11 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     has_been_done = is_worker or config.pluginmanager.has_plugin(HostPair.NAME)
     if not _on_rocm(config) or has_been_done or config.getoption("collectonly"):
         return
-    found = preflight(config.getoption("--peer"))
-    if any(not finding.ok for finding in found):
-        lines = "\n".join(str(finding) for finding in found if not finding.ok)
-        pytest.exit(f"{_UNVERIFIED}\npreflight failed, nothing was run:\n{lines}", _LACKS)
+    missing = [finding for finding in preflight(config.getoption("--peer")) if not finding.ok]
+    if missing:
+        for line in (_UNVERIFIED, *missing):  # here, as pytest tells a reason to exit twice
+            config.get_terminal_writer().line(str(line))
+        pytest.exit(f"preflight failed, {len(missing)} missing; nothing was run", _LACKS)
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

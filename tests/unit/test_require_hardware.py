@@ -1,7 +1,9 @@
-"""What a skip is when hardware was asked for."""
+"""What ``pytest hw_tests`` does when hardware was asked for: first a preflight, then no skips."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -33,13 +35,41 @@ def test_runs(): ...
 """
 
 
-def counts(folder: Path, *arguments: str) -> tuple[int, dict[str, int], str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "hw_tests.conftest", "-p", "no:faultlab"]
-    command += ["-p", "no:cacheprovider", f"--rootdir={folder}", str(folder), *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    summary = done.stdout.strip().splitlines()[-1]
-    found = {what: int(n) for n, what in re.findall(r"(\d+) ([a-z]+)", summary)}
-    return done.returncode, found, done.stdout
+# In place of hw_tests.arms, which would look at the machine.
+STAND_IN = """
+import json, os, pathlib, sys, types
+from hw_tests.preflight import Finding
+
+def preflight(peers):
+    asked = pathlib.Path(os.environ["ASKED"])
+    asked.write_text(asked.read_text() + json.dumps(list(peers)) + "\\n")
+    bad = [Finding(f"check {n}", False, "F", "N", f"R{n}") for n in json.loads(os.environ["LACKS"])]
+    return [Finding("good", True, "F", "N", None), *bad]
+
+arms = types.ModuleType("hw_tests.arms")
+arms.ARMS, arms.Arm, arms.preflight = dict.fromkeys(("sim", "rocm")), object, preflight
+sys.modules["hw_tests.arms"] = arms
+"""
+
+
+def run(folder: Path, *arguments: str, lacks: str = "[]") -> tuple[int, str]:
+    """Exit code and output of pytest on what is in the folder, on a machine that lacks that."""
+    asked = folder / "asked"
+    asked.write_text("")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "stand_in", "-p", "hw_tests.conftest"]
+    command += ["-p", "no:faultlab", "-p", "no:cacheprovider", f"--rootdir={folder}", str(folder)]
+    paths = os.pathsep.join([str(folder), str(ROOT)])
+    environment = {**os.environ, "PYTHONPATH": paths, "LACKS": lacks, "ASKED": str(asked)}
+    done = subprocess.run(
+        [*command, *arguments], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def counts(said: str) -> dict[str, int]:
+    """By outcome, as the last line tells."""
+    summary = [line for line in said.strip().splitlines() if " in " in line][-1]
+    return {what: int(n) for n, what in re.findall(r"(\d+) ([a-z]+)", summary)}
 
 
 @pytest.fixture
@@ -47,12 +77,14 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "test_skips.py").write_text(SKIPS)
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('no_such_one')\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
     return tmp_path
 
 
 def test_every_kind_of_skip_fails_where_hardware_is_required(folder: Path) -> None:
     """In a test, by a mark, in a fixture, and of a whole module; an expected failure stays one."""
-    code, found, said = counts(folder, "--continue-on-collection-errors", "--require-hardware")
+    code, said = run(folder, "--continue-on-collection-errors", "--arm=rocm", "--require-hardware")
+    found = counts(said)
     assert code == 1
     outcomes = {key: n for key, n in found.items() if key in {"failed", "passed", "xfailed"}}
     assert outcomes == {"failed": 1, "passed": 1, "xfailed": 1}, said
@@ -63,6 +95,56 @@ def test_every_kind_of_skip_fails_where_hardware_is_required(folder: Path) -> No
 
 
 def test_a_skip_is_a_skip_otherwise(folder: Path) -> None:
-    code, found, _ = counts(folder)
+    code, said = run(folder)
     assert code == 0
-    assert found["skipped"] == 4
+    assert counts(said)["skipped"] == 4
+    assert (folder / "asked").read_text() == "", "sim needs nothing of the machine"
+
+
+@pytest.mark.parametrize(
+    "narrowed",
+    [
+        [
+            "-k",
+            "no_such",
+            "-m",
+            "no_such",
+            "--deselect=test_skips.py",
+            "-p",
+            "cacheprovider",
+            "--lf",
+        ],
+        ["-n", "1", "--peer", "node2:6300"],
+    ],
+)
+def test_nothing_leaves_the_preflight_out(folder: Path, narrowed: list[str]) -> None:
+    """Each missing thing is told once, with its remedy; no test has run, and the code is 1."""
+    code, said = run(folder, "--arm=rocm", *narrowed, lacks="[1, 2]")
+    assert code == 1, said
+    for number in (1, 2):
+        assert said.count(f"MISSING: check {number}: found F; needed N\n    fix: R{number}\n") == 1
+    assert "ok: good" not in said
+    assert "unverified on hardware" in said
+    assert "passed" not in said
+    peers = ["node2:6300"] if "--peer" in narrowed else []
+    assert (folder / "asked").read_text().splitlines() == [json.dumps(peers)]
+
+
+def test_a_machine_that_lacks_nothing_is_looked_at_once(folder: Path) -> None:
+    code, said = run(folder, "--arm=rocm", "-k", "runs")
+    assert (code, counts(said)["passed"]) == (0, 1)
+    assert (folder / "asked").read_text() == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["--require-hardware"], "--require-hardware: --arm sim needs nothing of this"),
+        (["--peer", "node2:6300"], "--peer node2:6300: --arm sim needs nothing of this"),
+    ],
+)
+def test_an_option_without_effect_is_refused(folder: Path, given: list[str], told: str) -> None:
+    """By pytest's exit code for bad usage."""
+    code, said = run(folder, *given)
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert told in said
