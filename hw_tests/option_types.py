@@ -89,18 +89,40 @@ def command(text: str) -> str:
     return text
 
 
+def name(text: str) -> str:
+    """Not empty."""
+    if not text.strip():
+        raise ArgumentTypeError(f"{text!r}; expected a name")
+    return text
+
+
+def file(text: str) -> Path:
+    """One that is there."""
+    path = Path(text)
+    if not path.is_file():
+        raise ArgumentTypeError(f"{text!r}; expected a file that is there")
+    return path
+
+
+def folder(text: str) -> Path:
+    """One that can be written to; it is made if it is not there."""
+    path = Path(text)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path).close()
+    except OSError as error:
+        raise ArgumentTypeError(
+            f"{text!r}: {error.strerror}; expected a folder that can be made and written to"
+        ) from None
+    return path
+
+
 def json_file(text: str) -> Path:
-    """In a folder that can be written to, which is made if it is not there."""
+    """In a `folder`."""
     path = Path(text)
     if path.suffix != ".json":
         raise ArgumentTypeError(f"{text!r}; expected NAME.json")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path.parent).close()
-    except OSError as error:
-        raise ArgumentTypeError(f"{text!r}: {error.strerror}; expected NAME.json in a folder that "
-                                "can be written to") from None  # fmt: skip
-    return path
+    return folder(str(path.parent)) / path.name
 
 
 def _above_0(text: str, expected: str) -> float:

@@ -38,6 +38,7 @@ def test_the_path_from_the_library_to_a_fabric(
     assert tuple(rows[0]) == COLUMNS
     assert len(rows) == len(found["rows"]) >= 30
     assert {row["op"] for row in rows} == {"read", "write"}
+    assert all(row["source"].startswith(f"hw_tests.calibration, arm {name}; ") for row in rows)
     assert all(float(row["latency_us_avg"]) > 0 for row in rows)
     assert fabric.name == "here"
     if name == "sim":

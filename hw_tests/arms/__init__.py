@@ -74,8 +74,9 @@ def _mori_cpu() -> Arm:
 
 def _rocm() -> Arm:
     def unavailable() -> str | None:
-        missing = [finding.name for finding in preflight() if not finding.ok]
-        return f"preflight failed: {', '.join(missing)}" if missing else None
+        if not (missing := [finding.name for finding in preflight() if not finding.ok]):
+            return None
+        return f"preflight failed: {', '.join(missing)} (remedies: faultlab doctor --hardware)"
 
     def run(case: Case) -> None:
         run_beside("rocm", case, Path(sys.executable), os.environ)

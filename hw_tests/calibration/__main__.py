@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hw_tests.arms import ARMS
@@ -16,6 +15,7 @@ from hw_tests.calibration.plan import shapes
 from hw_tests.calibration.report import Compared, document, fabric_toml, table
 from hw_tests.calibration.rows import Row, conditions, read_rows, write_rows
 from hw_tests.child import ChildFailed
+from hw_tests.option_types import file, folder, name
 from hw_tests.unverified import NOTE
 from sim.errors import UsageError
 from sim.scenario import find_fabric
@@ -33,7 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         base = find_fabric(options.base)
-        options.out.mkdir(parents=True, exist_ok=True)
         rows = read_rows(options.rows) if options.rows else _measured(options)
         write_rows(options.out / "benchmark.csv", rows)
         fitted = None if options.compare_only else fit(rows, base, options.hardware)
@@ -62,7 +61,12 @@ def _measured(options: argparse.Namespace) -> list[Row]:
         asked = shapes(backend, first=options.first)
         latencies = in_groups(asked, loop, runner)
         rows += [
-            Row(options.hardware, shape, latency, conditions(shape, memory, loop.iterations))
+            Row(
+                options.hardware,
+                shape,
+                latency,
+                conditions(options.arm, shape, memory, loop.iterations),
+            )
             for shape, latency in zip(asked, latencies, strict=True)
         ]
     return rows
@@ -95,8 +99,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--arm", choices=sorted(ARMS), default="sim", help="what is measured (%(default)s)")
-    add("--rows", type=Path, metavar="CSV", help="take this table and measure nothing")
-    add("--hardware", default="measured", metavar="NAME", help="for the table and the fabric")
+    add("--rows", type=file, metavar="CSV", help="take this table and measure nothing")
+    add(
+        "--hardware",
+        type=name,
+        default="measured",
+        metavar="NAME",
+        help="for the table and the fabric",
+    )
     add("--backend", default="rdma", choices=["rdma", "xgmi", "rdma,xgmi"],
         help="XGMI is measured and compared, and not fitted (%(default)s)")  # fmt: skip
     add("--memory", choices=["cpu", "gpu"], default="cpu", help="for RDMA (%(default)s)")
@@ -105,7 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         help="fabric to begin with; what rows do not tell stays near it (%(default)s)")  # fmt: skip
     add("--compare-only", action="store_true", help="fit nothing; compare with --base")
     add("--first", action="store_true", help="a third of the rows")
-    add("--out", type=Path, required=True, metavar="FOLDER",
+    add("--out", type=folder, required=True, metavar="FOLDER",
         help="for benchmark.csv, fabric.toml, parity.json and parity.txt")  # fmt: skip
     return parser
 

@@ -73,11 +73,11 @@ class Row:
         return self.shape.payload / self.latency_us / 1000
 
 
-def conditions(shape: Shape, memory: str, iterations: int) -> str:
+def conditions(arm: str, shape: Shape, memory: str, iterations: int) -> str:
     """The ``source`` of a row of this project."""
     return (
-        f"hw_tests.calibration; 1+1 devices; {shape.calls} calls in a request; {memory} memory; "
-        f"average of {iterations}"
+        f"hw_tests.calibration, arm {arm}; 1+1 devices; {shape.calls} calls in a request; "
+        f"{memory} memory; average of {iterations}"
     )
 
 

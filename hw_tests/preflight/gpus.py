@@ -109,7 +109,8 @@ CHECKS = (
     Check(
         "GPU visibility",
         "two GPUs or more, and all of them unless a variable such as HIP_VISIBLE_DEVICES says less",
-        f"install torch for ROCm; unset {', '.join(_MASKS)} or name two GPUs; {_DEVICES}",
+        f"install torch for ROCm; unset {', '.join(_MASKS)} or name two GPUs; where GPU devices "
+        "are missing, repair those first",
         _visible,
     ),
 )

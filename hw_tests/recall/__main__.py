@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hw_tests.load.verified import WANTED
-from hw_tests.option_types import count, counts, json_file, natural, seconds, share, url
+from hw_tests.option_types import count, counts, file, json_file, natural, seconds, share, url
 from hw_tests.outcome import EXIT_CODES
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
@@ -130,7 +130,7 @@ def _parser() -> argparse.ArgumentParser:
         help="for one answer (%(default)s)",
     )
     for name in ("prefill", "decode"):
-        add(f"--{name}-log", type=Path, metavar="FILE", help=f"what the {name} engine has written")
+        add(f"--{name}-log", type=file, metavar="FILE", help=f"what the {name} engine has written")
     add(
         "--acceptance-gap",
         type=share,

@@ -27,7 +27,7 @@ def rows_of(profile: FabricProfile, noise: float = 0.0, **only: object) -> list[
     chance = random.Random(1)
     return [
         Row("x", shape, latency_ns(numbers_of(profile), shape) / 1e3 * (1 + chance.gauss(0, noise)),
-            conditions(shape, "cpu", 1))
+            conditions("sim", shape, "cpu", 1))
         for shape in shapes("rdma", first=True)
         if all(getattr(shape, name) == value for name, value in only.items())
     ]  # fmt: skip

@@ -48,6 +48,8 @@ BAD: list[tuple[Parse, str, str]] = [
     *((types.url, text, "a URL such as") for text in ("node2:8000", "ftp://node2", "")),
     (types.command, "vllm 'serve", "every quote closed"),
     (types.command, " ", "expected a command"),
+    (types.name, " ", "expected a name"),
+    (types.file, "/proc", "a file that is there"),
 ]
 
 
@@ -70,13 +72,17 @@ def test_a_report_is_refused_before_hours_of_work_have_gone_into_it(tmp_path: Pa
     assert types.json_file(str(tmp_path / "a.json")) == tmp_path / "a.json"
     assert list(tmp_path.iterdir()) == []
     assert types.json_file(str(tmp_path / "new/a.json")).parent.is_dir()
-    for text in (str(tmp_path / "a.txt"), "/proc/a.json", "/proc/new/a.json"):
-        with pytest.raises(argparse.ArgumentTypeError, match=r"expected NAME\.json") as error:
+    for text, said in (
+        (str(tmp_path / "a.txt"), r"a\.txt'; expected NAME\.json"),
+        ("/proc/a.json", r"'/proc': .* expected a folder that can be made and written to"),
+        ("/proc/new/a.json", "'/proc/new': No such file or directory; expected a folder"),
+    ):
+        with pytest.raises(argparse.ArgumentTypeError, match=said):
             types.json_file(text)
-        assert text in str(error.value)
 
 
-OUT = str(Path(tempfile.gettempdir(), "never-written.json"))
+FOLDER = tempfile.gettempdir()
+OUT = f"{FOLDER}/never-written.json"
 ROUTER = ["--prefill", "http://a", "--decode", "http://b", "--port"]
 SERVE = 'vllm serve --kv-transfer-config \'{"verify_reads": "all"}\''
 LOAD = ["--trace", "t", "--router-port", "1", "--decode-url", "http://d"]
@@ -101,7 +107,7 @@ REFUSED = [
     (recall, [*RECALL, "--timeout", "inf"], "--timeout: 'inf'"),
     (recall, [*RECALL, "--acceptance-gap", "-1"], "--acceptance-gap: '-1'"),
     (recall, [*RECALL, "--first-seed", "x"], "--first-seed: 'x'"),
-    (recall, [*RECALL, "--out", "/proc/x.json"], "--out: '/proc/x.json'"),
+    (recall, [*RECALL, "--out", "/proc/x.json"], "--out: '/proc': "),
     (on_two_hosts, ["--deadline", "nan"], "--deadline: 'nan'"),
     (on_two_hosts, ["--silence", "-1"], "--silence: '-1'"),
     (on_two_hosts, ["--start-within", "inf"], "--start-within: 'inf'"),
@@ -118,7 +124,9 @@ REFUSED = [
     (by_hand, ["call", "node2:70000", "token", "--", "true"], "'70000'; expected a port"),
     (by_hand, ["call", "node2", "token", "--", "true"], "expected HOST:PORT"),
     (by_hand, ["call", "node2:1", "token"], "the following arguments are required: command"),
-    (calibrate, ["--out", "/proc/x"], "/proc/x"),
+    (calibrate, ["--out", "/proc/x"], "--out: '/proc/x'"),
+    (calibrate, ["--out", FOLDER, "--hardware="], "--hardware: ''"),
+    (calibrate, ["--out", FOLDER, "--rows", "no.csv"], "--rows: 'no.csv'"),
 ]  # fmt: skip
 
 

@@ -453,9 +453,9 @@ def test_a_server_that_is_not_there_is_named(
     [
         (["--words", "20"], "20 words for 10 needles; expected 300 or more"),
         (["--words", "90000", "--needles", "2000"], f"expected 1 to {MAX_NEEDLES}"),
-        (["--words", "2k"], "'2k'; expected whole numbers above 0"),
-        (["--words", "2000", "--out", "no/such/folder.json"], "expected NAME.json in a folder"),
-        (["--words", "400", "--prefill-log", "a.log"], "name both or none"),
+        (["--words", "2k"], "'2k'; expected a whole number above 0"),
+        (["--words", "2000", "--out", "/proc/such/a.json"], "expected a folder that can be made"),
+        (["--words", "400", "--prefill-log", __file__], "name both or none"),
         (["--words", "2000", "--out", "report.html"], "'report.html'; expected NAME.json"),
         (["--help"], "--control-url URL"),
     ],
