@@ -129,7 +129,7 @@ def test_a_port_that_is_taken_is_named(capsys: pytest.CaptureFixture[str]) -> No
     with zmq.Context() as context, context.socket(zmq.ROUTER) as taken:
         port = str(taken.bind_to_random_port(f"tcp://{HOST}"))
         engines = ["--prefill", "http://a", "--decode", "http://b", "--host", HOST]
-        for ports in (["--port", port], ["--port", "0", "--ping-port", port]):
+        for ports in (["--port", port], ["--port", "1", "--ping-port", port]):
             with pytest.raises(SystemExit) as ended:
                 main([*engines, *ports])
             assert ended.value.code == 2
