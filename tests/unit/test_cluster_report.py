@@ -39,6 +39,7 @@ PASSED = Test("both", "a", "passed", 1.0, "")
 FAILED = Test("both", "b", "failed", 1.0, "<b>why</b>")
 NOT_RUN = Test("both", "c", "not run", 0.0, "no posts")
 TWO = ["--producer", "node1=10.0.0.1", "--consumer", "node2=10.0.0.2"]
+SSH = ["--way", "ssh", "--ssh", "sh", *TWO]  # a command that is on every machine
 
 
 @functools.cache
@@ -144,8 +145,7 @@ def told_hosts(*others: dict[str, Any]) -> Any:
 def connected(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The launcher finds ``hosts``; it changes nothing of this process's signals."""
 
-    def connect(options: Options, _stack: object) -> Any:
-        options.out.mkdir()
+    def connect(_options: Options, _stack: object) -> Any:
         return hosts
 
     monkeypatch.setattr("hw_tests.cluster.__main__.connect", connect)
@@ -154,7 +154,7 @@ def connected(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_two_sides_on_one_host_are_told(tmp_path: Path) -> None:
     """By the kernel's id of its start, whatever they are called: in verdict, JSON and page."""
-    options = parse(["--way", "ssh", *TWO, "--out", str(tmp_path / "new")])
+    options = parse([*SSH, "--out", str(tmp_path / "new")])
     for boots, caveats in ((("a", "a"), [ONE_HOST]), (("a", "b"), [])):
         report = Report("rocm", {}, tests=[PASSED])
         examine_hosts(options, told_hosts(*({"boot": boot} for boot in boots)), report)
@@ -176,7 +176,7 @@ def test_a_remedy_is_printed_once(
         for name in ("mori", "a NIC")
     ]
     connected(told_hosts({"boot": "a", "preflight": lacks}, {"boot": "a"}), monkeypatch)
-    assert main(["--way", "ssh", *TWO, "--out", str(tmp_path / "new")]) == 2
+    assert main([*SSH, "--out", str(tmp_path / "new")]) == 2
     said = capsys.readouterr().out
     assert [said.count(f"fix: get {name}") for name in ("mori", "a NIC")] == [1, 1]
     document = json.loads((tmp_path / "new/report.json").read_text())
@@ -196,7 +196,7 @@ def test_a_run_that_tested_nothing_has_an_exit_code_of_its_own(
     for test, code in ((PASSED, 0), (FAILED, 1), (NOT_RUN, 3)):
         monkeypatch.setattr("hw_tests.cluster.__main__.run_pair", ran(test))
         out = ["--out", str(tmp_path / test.name)]
-        assert main(["--way", "ssh", "--suite", "pair", *TWO, *out]) == code
+        assert main([*SSH, "--suite", "pair", *out]) == code
 
 
 def test_a_report_has_the_hash_of_everything_and_says_what_is_unverified(tmp_path: Path) -> None:
