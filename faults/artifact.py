@@ -8,7 +8,9 @@ directory that was edited is told from one that is as it was written, file by fi
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +24,7 @@ from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario, TraceWorkload, dumps, load
-from sim.scenario.yaml_text import parse_yaml
+from sim.scenario.yaml_text import read_yaml
 
 SCHEMA_VERSION: Final = 2
 SCENARIO_FILE: Final = "scenario.yaml"
@@ -93,13 +95,20 @@ def default_directory(scenario: Scenario, event_hash: str, parent: Path) -> Path
 
 
 def check_vacant(directory: Path, *, force: bool) -> None:
-    """UsageError when ``directory`` has content that writing an artifact could overwrite."""
+    """UsageError when ``directory`` has content that writing an artifact could overwrite, or
+    cannot be written to."""
     if directory.exists() and not directory.is_dir():
         raise UsageError(f"{directory}: is a file; --out takes a directory, new or empty")
     if not force and directory.is_dir() and any(directory.iterdir()):
         raise UsageError(
             f"{directory}: is not empty; name another directory, or add --force to overwrite the "
             "artifact in it"
+        )
+    above = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"{directory}: the artifact cannot be written: {above} is no directory that can be "
+            "written to; name another with --out"
         )
 
 
@@ -157,7 +166,7 @@ def read(directory: Path) -> tuple[Scenario, Artifact]:
         raise UsageError(
             f"{directory / SCENARIO_FILE}: is not the scenario of this artifact (digest "
             f"{scenario.digest()}, recorded {artifact.scenario_digest}); run it by itself with "
-            f"faultlab run {directory / SCENARIO_FILE}"
+            f"faultlab run {shlex.quote(str(directory / SCENARIO_FILE))}"
         )
     return scenario, artifact
 
@@ -169,9 +178,7 @@ def is_of(artifact: Artifact, scenario: Scenario, directory: Path) -> bool:
     """
     if scenario.digest() == artifact.scenario_digest:
         return True
-    path = directory / SCENARIO_FILE
-    keys = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
-    return scenario.digest(keys) == artifact.scenario_digest
+    return scenario.digest(read_yaml(directory / SCENARIO_FILE)) == artifact.scenario_digest
 
 
 def require_trace(scenario: Scenario, artifact: Artifact) -> None:

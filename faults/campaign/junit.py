@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 from faults.campaign.result import SeedResult
 from sim.errors import UsageError
+
+
+def require_writable(path: Path | None) -> None:
+    """UsageError, before hours are spent, when ``write_junit`` could not write there."""
+    if path is None:
+        return
+    place = path if path.exists() else path.absolute().parent
+    if path.is_dir() or not os.access(place, os.W_OK):
+        raise UsageError(f"--junit {path}: cannot be written; name a file in a directory that can")
 
 
 def write_junit(

@@ -15,7 +15,7 @@ from msgspec import inspect
 
 from sim.errors import UsageError
 from sim.scenario.schema import explain
-from sim.scenario.yaml_text import parse_yaml
+from sim.scenario.yaml_text import read_yaml
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -48,10 +48,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 def load_known(path: Path) -> list[KnownDefect]:
     """The entries of the file ``path``; UsageError when it is not such a file."""
-    try:
-        listed = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    listed = read_yaml(path)
     document = {"known": [] if listed is None else listed}
     try:
         return list(msgspec.convert(document, _Document).known)

@@ -11,10 +11,13 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0}
 
 def parse_seeds(text: str) -> range:
     """``N`` is the first N seeds, ``A:B`` those from A up to and without B."""
-    match = re.fullmatch(r"(?:(\d+):)?(\d+)", text)
+    match = re.fullmatch(r"(?:(\d{1,18}):)?(\d{1,18})", text)
     seeds = range(int(match[1] or 0), int(match[2])) if match else range(0)
     if not seeds:
-        raise UsageError(f"--seeds {text}: expected N, or A:B with A below B, such as 100 or 50:80")
+        raise UsageError(
+            f"--seeds {text}: expected N, or A:B with A below B, such as 100 or 50:80; of 18 "
+            "digits at most"
+        )
     return seeds
 
 

@@ -13,7 +13,7 @@ import typer
 from faults.api import Where
 from faults.api import campaign as run_campaign
 from faults.campaign.campaign import OnResult
-from faults.campaign.junit import write_junit
+from faults.campaign.junit import require_writable, write_junit
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
 from faults.cli.bar import bar
 from faults.cli.campaign_summary import Junit, Known, excused_groups, exit_code, render
@@ -90,6 +90,7 @@ def command(
     """
     chosen, part = parse_seeds(seeds), parse_shard(shard)
     excused = excused_groups(known)
+    require_writable(junit)
     with progress(len(share(chosen, part))) as on_result:
         ran = run_campaign(
             chosen,

@@ -16,6 +16,7 @@ from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
+from faults.wording import replay_line
 
 _SHOWN, _REASONS_SHOWN = 10, 3
 
@@ -81,9 +82,11 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
         runs = "1 run" if group["seeds"] == 1 else f"{group['seeds']} runs"
         console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
         print_plain(console, f"  {group['detail']}")
-        where = "" if group["artifact"] is None else f", faultlab replay {group['artifact']}"
+        artifact = group["artifact"]
+        where = "" if artifact is None else f", {replay_line(Path(artifact))}"
         print_plain(console, f"  smallest seed {group['smallest_seed']}{where}")
-    _render_coverage(document, console)
+    if not tested_nothing(document):
+        _render_coverage(document, console)
     _render_reads(document, console)
     kept = [group["artifact"] for group in document["groups"] if group["artifact"] is not None]
     if kept and not is_merged:  # the shards of a merge have a directory each

@@ -17,7 +17,7 @@ from rich.console import Console
 from faults.campaign.campaign import Campaign
 from faults.campaign.canary import sing
 from faults.campaign.compare import compare
-from faults.campaign.junit import write_junit
+from faults.campaign.junit import require_writable, write_junit
 from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
 from faults.campaign.seeds import parse_seeds
@@ -29,6 +29,7 @@ from faults.cli.options import setting_pairs
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import print_plain
 from faults.directories import SIDES
+from faults.wording import replay_line
 from sim.errors import UsageError
 
 Connectors = Annotated[
@@ -76,6 +77,7 @@ def command(
     sides = _sides(shared, connector, (before_overlay, overlay))
     plans = [plan_here(side, parse_seeds(seeds), (1, 1)) for side in sides]
     excused = excused_groups(known)
+    require_writable(junit)
     campaigns = []
     with ExitStack() as stack:
         for name, plan in zip(SIDES, plans, strict=True):
@@ -175,7 +177,8 @@ def _render(document: dict[str, Any], out: Path | None, console: Console) -> Non
 
 def _where(entry: dict[str, Any]) -> str:
     before, after = (_seeds(entry[f"seeds_{side}"]) for side in SIDES)
-    replay = "" if entry["artifact"] is None else f", faultlab replay {entry['artifact']}"
+    artifact = entry["artifact"]
+    replay = "" if artifact is None else f", {replay_line(Path(artifact))}"
     return f"seeds before: {before}; after: {after}{replay}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -39,8 +40,9 @@ def command(
 
 
 def _render(path: Path, console: Console) -> None:
+    schema = path.with_name("scenario.schema.json")
     for text in (
-        f"written to {path}; run it with: faultlab run {path}",
-        f"for editors that check it: faultlab schema > {path.with_name('scenario.schema.json')}",
+        f"written to {path}; run it with: faultlab run {shlex.quote(str(path))}",
+        f"for editors that check it: faultlab schema > {shlex.quote(str(schema))}",
     ):
         console.print(text, soft_wrap=True, markup=False, highlight=False)

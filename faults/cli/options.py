@@ -26,6 +26,7 @@ from sim.scenario import (
     load,
     with_settings,
 )
+from sim.scenario.workloads import MOST_REQUESTS
 
 SHIPPED = Path(__file__).parents[1] / "scenarios"
 
@@ -158,8 +159,8 @@ def _with_workload(scenario: Scenario, trace: Path | None, requests: int | None)
             else TraceWorkload(path)
         )
     if requests is not None:
-        if requests < 1:
-            raise UsageError(f"--requests {requests}: expected at least 1")
+        if not 1 <= requests <= MOST_REQUESTS:
+            raise UsageError(f"--requests {requests}: expected at least 1, at most {MOST_REQUESTS}")
         if isinstance(workload, InlineWorkload):
             raise UsageError(
                 f"--requests {requests}: the scenario writes its requests out one by one; edit "

@@ -16,7 +16,7 @@ from sim.errors import UsageError
 from sim.hints import nearest
 from sim.scenario import Scenario, loads
 from sim.scenario.schema import explain
-from sim.scenario.yaml_text import parse_yaml, print_yaml
+from sim.scenario.yaml_text import print_yaml, read_yaml
 
 DIRECTORY = Path(__file__).parent
 UPSTREAM, OWN = "moriio", "hybrid"
@@ -111,7 +111,7 @@ def load_entry(name: str) -> Entry:
         hint = nearest(name, names())
         raise UsageError(f"{name}: no such entry{hint}; there are: {', '.join(names())}")
     path = DIRECTORY / f"{name}.yaml"
-    document = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
+    document = read_yaml(path)
     try:
         return msgspec.convert(document, Entry)
     except msgspec.ValidationError as error:

@@ -24,7 +24,7 @@ from sim.model.presets import get_preset
 from sim.scenario.hardware_file import SUFFIX, read_toml
 from sim.scenario.schema import dotted_keys, explain
 from sim.scenario.types import Scenario
-from sim.scenario.yaml_text import parse_yaml, print_yaml
+from sim.scenario.yaml_text import parse_yaml, print_yaml, read_yaml
 
 _ROOT = inspect.type_info(Scenario)
 _FREE_FORM = "extra_config."
@@ -33,13 +33,7 @@ _FREE_FORM = "extra_config."
 def load(path: str | Path) -> Scenario:
     """The scenario in the file ``path``, with its relative paths made absolute."""
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: is not UTF-8 text ({error.reason}); expected YAML") from error
-    document = parse_yaml(text, source=str(path))
+    document = read_yaml(path)
     _anchor(document, path.resolve().parent)
     return _decode(document, source=str(path))
 

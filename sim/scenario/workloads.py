@@ -16,6 +16,8 @@ from sim.workload.generator import MAX_PREFIX_SHARE, MOONCAKE_PREFIX_SHARE
 from sim.workload.shape import MEAN_RATE_RPS
 
 Tokens = Annotated[int, msgspec.Meta(ge=1)]
+MOST_REQUESTS = 1_000_000
+Requests = Annotated[int, msgspec.Meta(ge=1, le=MOST_REQUESTS)]
 Factor = Annotated[float, msgspec.Meta(gt=0, le=1e9)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=MAX_PREFIX_SHARE)]
 TokenRange = tuple[Tokens, Tokens]
@@ -28,7 +30,7 @@ class TraceWorkload(
 
     path: str
     """Made absolute, because an artifact lies elsewhere than where its run was started."""
-    requests: Tokens | None = None
+    requests: Requests | None = None
     """All of them when not given."""
     length_scale: Factor = 1.0
     time_scale: Factor = 1.0
@@ -55,7 +57,7 @@ class GeneratedWorkload(
 ):
     """Requests with the shape of the Mooncake conversation trace, drawn from the seed."""
 
-    requests: Tokens
+    requests: Requests
     rate_rps: Factor = MEAN_RATE_RPS
     shared_prefix_share: Share = MOONCAKE_PREFIX_SHARE
     length_scale: Factor = 1.0
@@ -83,7 +85,7 @@ class UniformWorkload(
 ):
     """Requests at equal intervals; bounds are inclusive."""
 
-    requests: Tokens
+    requests: Requests
     prompt_tokens: TokenRange
     output_tokens: TokenRange
     interval_ms: Annotated[float, msgspec.Meta(ge=0, le=1e9)] = 100.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -55,6 +56,21 @@ def parse_yaml(text: str, *, source: str) -> Any:
         where = source if mark is None else f"{source}:{mark.line + 1}"
         problem = getattr(error, "problem", None) or str(error)
         raise UsageError(f"{where}: not valid YAML: {problem}") from error
+    except RecursionError as error:
+        raise UsageError(f"{source}: is nested too deeply to be read") from error
+    except (ValueError, KeyError, AttributeError) as error:  # what PyYAML makes of !!int a
+        raise UsageError(f"{source}: a value does not fit its tag: {error}") from error
+
+
+def read_yaml(path: Path) -> Any:
+    """The data in the file at ``path``; UsageError when it cannot be read or is not YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 text ({error.reason}); expected YAML") from error
+    return parse_yaml(text, source=str(path))
 
 
 def print_yaml(data: Any) -> str:

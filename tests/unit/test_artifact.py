@@ -150,6 +150,8 @@ def test_nothing_is_overwritten_without_force(written: Path, result: RunResult) 
         artifact.write(written, SCENARIO, result, command_line=[])
     with pytest.raises(UsageError, match="is a file"):
         artifact.check_vacant(written / "artifact.json", force=True)
+    with pytest.raises(UsageError, match=r"artifact\.json is no directory that can be written to"):
+        artifact.check_vacant(written / "artifact.json" / "below", force=True)
     artifact.write(written, SCENARIO, result, command_line=["again"], force=True)
     assert artifact.read(written)[1].command_line == ["again"]
 

@@ -205,10 +205,10 @@ def test_seeds_shards_and_budgets_are_read() -> None:
     assert parse_duration("1.5m") == 90.0
 
 
-@pytest.mark.parametrize("text", ["0", "8:5", "x", "-3", "1:2:3"])
+@pytest.mark.parametrize("text", ["0", "8:5", "x", "-3", "1:2:3", "9" * 30])
 def test_seeds_that_are_none_are_refused(text: str) -> None:
     """With an example of what is accepted."""
-    with pytest.raises(UsageError, match="such as 100 or 50:80"):
+    with pytest.raises(UsageError, match="such as 100 or 50:80; of 18 digits at most"):
         parse_seeds(text)
 
 
@@ -449,6 +449,9 @@ def test_known_defects_excuse_until_their_day(tmp_path: Path) -> None:
         load_known(path)
     path.write_text("- {group: a, owner: me, link: 'x', expires: '2026-13-01'}\n")
     with pytest.raises(UsageError, match=r"known\[0\]"):
+        load_known(path)
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match=r"known.yaml: is not UTF-8 text"):
         load_known(path)
 
 

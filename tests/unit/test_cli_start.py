@@ -37,6 +37,10 @@ REFUSED = [
     ["campaign", "--seeds", "2", "--set", "tp_size=3", "--set", "executor=multi-process"],
     ["campaign", "--seeds", "2", "--set", "faults=[{kind: crash}]"],
     ["campaign", "--seeds", "2", "--set", "seed=3"],
+    ["campaign", "--seeds", "2", "--junit", "nowhere/seeds.xml"],
+    ["campaign", "--seeds", "2", "--junit", "docs"],
+    ["run", "--requests", "99999999999"],
+    ["run", "--out", "README.md/runs"],
     ["replay", "nowhere"],
     ["bench", "nonsense"],
 ]

@@ -155,6 +155,12 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
         ("engine: {tp_size: 1, tp_size: 2}", "s.yaml:1: not valid YAML: key 'tp_size' is here"),
         ("seed: 1\na: [", "s.yaml:2: not valid YAML: "),
         ("? [1, 2]\n: 3", "s.yaml:1: not valid YAML: "),
+        ("seed: !!int a", "s.yaml: a value does not fit its tag: invalid literal for int()"),
+        ("[" * 5000, "s.yaml: is nested too deeply to be read"),
+        (
+            "workload: {kind: generated, requests: 99999999999}",
+            "s.yaml: workload.requests: is 99999999999, expected an integer, 1 or more, at most 1",
+        ),
     ],
 )
 def test_what_is_not_understood_is_refused_with_place_and_remedy(text: str, message: str) -> None:
