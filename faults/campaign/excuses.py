@@ -82,8 +82,8 @@ class _Excuses:
         """Request → the engines that got a leg of it."""
         for leg in told["leg-sent"]:
             self._served_by[leg["request"]].add(leg["node"])
-        self._refusers = set(self._apart)
-        """And who ended because one of them refused it at the end, or the other way round."""
+        self._refusers: set[str] = set()
+        """Those that ended because one of these refused them at the end, or the other way round."""
         self._reasons: dict[str | None, list[str]] = defaultdict(list)
         """Engine → why it ended, where it had to."""
         for death in told["engine-died"]:
@@ -102,8 +102,14 @@ class _Excuses:
                 reasons = self._reasons[violation.node]
                 return any(reason in violation.detail for reason in reasons)
             case {"kind": "not-recovered", "outcome": "engine-died"} if self._loads:
-                return self._touches(self._refusers, violation.request_id)
+                return self._lost_its_engine(violation.request_id)
         return False
+
+    def _lost_its_engine(self, request: str | None) -> bool:
+        """Whether it is at the end, and of an engine that had to end then. Its decode leg is never
+        sent if that engine ended before; the death of any other counts by itself."""
+        is_half_sent = bool(self._refusers) and len(self._served_by[request]) == 1
+        return is_half_sent or self._touches(self._apart | self._refusers, request)
 
     def _had_to(self, node: str, reason: str) -> bool:
         if self._loads is None:

@@ -104,19 +104,23 @@ def test_nothing_else_is_excused() -> None:
 
 @pytest.mark.parametrize("apart", [True, False])
 def test_engines_that_do_not_fit_may_end_at_the_end(apart: bool) -> None:
-    """Because they refuse each other; and they take along whom else they serve."""
+    """Because they refuse each other; and they take along whom else they serve, and whom they were
+    to serve."""
     late = died("d0", FAILED.format("epilogue-d0"))
     hit = record("fault-hit", fault_kind="disagreement", node="d0" if apart else "d1")
     records = [
         hit,
         record("leg-sent", request="epilogue", node="d0"),
         record("leg-sent", request="epilogue-1", node="d0"),
+        record("leg-sent", request="epilogue-1", node="p0"),
+        record("leg-sent", request="epilogue-2", node="p1"),
         late,
     ]
     found = [
         violation("engine-died", late),
         violation("not-recovered", late, request="epilogue", outcome="engine-died"),
         violation("not-recovered", late, request="epilogue-1", outcome="engine-died"),
+        violation("not-recovered", late, request="epilogue-2", outcome="engine-died"),
     ]
     expected = Judged(ended_steps=found) if apart else Judged(counting=found)
     assert judge(found, records, SWA) == expected
