@@ -65,8 +65,8 @@ class _Fault:
     def _followed(self) -> Iterator[Moment]:
         groups = _grouped(self.effects.values(), lambda effect: effect.alike(self.effects))
         for group in groups[:_GROUPS_SHOWN]:
-            times = zip(*(effect.told.values() for effect in group), strict=True)
-            for text, of_each in zip(group[0].told, times, strict=True):
+            columns = zip(*(effect.told.values() for effect in group), strict=True)
+            for text, of_each in zip(group[0].told, columns, strict=True):
                 yield _spanning(of_each, f"{_who(group)}: {text}")
         others = [effect for group in groups[_GROUPS_SHOWN:] for effect in group if effect.told]
         for group in _grouped(others, lambda effect: (list(effect.told)[-1],)):
