@@ -8,8 +8,8 @@ has to succeed, and an engine has to live. Two things are excused here, and noth
 *Ended steps*: vLLM can fail a single request for a synchronous load that failed only where the
 model has one cache group. Otherwise a connector has to end the step, and the engine with it, rather
 than let a forward use what is not there. The engine is started again when all is well, and has to
-serve then: a load may fail only between engines that were configured unlike each other, and takes
-along whoever else its engine serves.
+serve then: a load may fail only between engines that were configured unlike each other, or be one
+that the workload left. Either takes along whoever else its engine serves.
 """
 
 from __future__ import annotations
@@ -71,8 +71,14 @@ class _Excuses:
 
     def __init__(self, records: Iterable[Record], words: str) -> None:
         told: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        deaths: list[tuple[str, str, bool]] = []
+        is_at_end = False
         for record in records:
             told[record.kind].append(record.fields)
+            if record.kind == "leg-sent":
+                is_at_end |= record.fields["request"].startswith(EPILOGUE)
+            if record.kind == "engine-died":
+                deaths.append((record.fields["node"], record.fields["reason"], is_at_end))
         self._loads = re.compile(rf"{words} (.+?) failed") if words else None
         self._apart = {
             hit["node"] for hit in told["fault-hit"] if KINDS[hit["fault_kind"]].sets_apart
@@ -82,13 +88,15 @@ class _Excuses:
         """Request → the engines that got a leg of it."""
         for leg in told["leg-sent"]:
             self._served_by[leg["request"]].add(leg["node"])
-        self._refusers: set[str] = set()
-        """Those that ended because one of these refused them at the end, or the other way round."""
+        self._ended_late: set[str] = set()
+        """Engines that had to end when all was well again."""
         self._reasons: dict[str | None, list[str]] = defaultdict(list)
         """Engine → why it ended, where it had to."""
-        for death in told["engine-died"]:
-            if self._had_to(death["node"], death["reason"]):
-                self._reasons[death["node"]].append(death["reason"])
+        for node, reason, is_late in deaths:
+            if self._had_to(node, reason):
+                self._reasons[node].append(reason)
+                if is_late:
+                    self._ended_late.add(node)
 
     def is_refusal(self, violation: Violation) -> bool:
         match violation.evidence:
@@ -108,8 +116,8 @@ class _Excuses:
     def _lost_its_engine(self, request: str | None) -> bool:
         """Whether it is at the end, and of an engine that had to end then. Its decode leg is never
         sent if that engine ended before; the death of any other counts by itself."""
-        is_half_sent = bool(self._refusers) and len(self._served_by[request]) == 1
-        return is_half_sent or self._touches(self._apart | self._refusers, request)
+        is_half_sent = bool(self._ended_late) and len(self._served_by[request]) == 1
+        return is_half_sent or self._touches(self._apart | self._ended_late, request)
 
     def _had_to(self, node: str, reason: str) -> bool:
         if self._loads is None:
@@ -120,12 +128,8 @@ class _Excuses:
         if loads is None:
             return False
         requests = map(logical_id, loads[1].split(", "))
-        late = [request for request in requests if request.startswith(EPILOGUE)]
-        if not all(self._touches(self._apart, request) for request in late):
-            return False
-        if late:
-            self._refusers.add(node)
-        return True
+        late = (request for request in requests if request.startswith(EPILOGUE))
+        return all(self._touches(self._apart, request) for request in late)
 
     def _touches(self, nodes: set[str], request: str | None) -> bool:
         return not nodes.isdisjoint(self._served_by[request])

@@ -126,6 +126,20 @@ def test_engines_that_do_not_fit_may_end_at_the_end(apart: bool) -> None:
     assert judge(found, records, SWA) == expected
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_what_the_workload_left_may_end_an_engine_at_the_end(late: bool) -> None:
+    """With all that it serves then. One that ended before is started again, and has to serve."""
+    death, sent = (
+        died("d0", FAILED.format("req-1-d0")),
+        record("leg-sent", request="epilogue", node="d0"),
+    )
+    ended = violation("engine-died", death)
+    lost = violation("not-recovered", death, request="epilogue", outcome="engine-died")
+    judged = judge([ended, lost], [sent, death] if late else [death, sent], SWA)
+    assert judged.ended_steps == ([ended, lost] if late else [ended])
+    assert judged.counting == ([] if late else [lost])
+
+
 FAILED = f"RuntimeError: '{CONNECTORS['hybrid'].step_failure} {{}} failed; and more'"
 
 
