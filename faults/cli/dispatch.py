@@ -7,6 +7,7 @@ anything that a library prints meanwhile goes to stderr, so that stdout is one d
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import sys
@@ -25,6 +26,16 @@ from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE
 from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome, plain_text
 from faults.cli.usage import explain_usage
 from sim.errors import TestbedError, UsageError
+
+_OF_THE_MACHINE = (
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.ENAMETOOLONG,
+    errno.ENOSPC,
+    errno.EPERM,
+    errno.EROFS,
+)
+"""What a file system refuses to anybody's program, in words that say it all."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -108,6 +119,8 @@ def _explain(error: BaseException) -> tuple[ExitCode, str]:
         return ExitCode.BAD_USAGE, str(error)
     if isinstance(error, TestbedError):
         return ExitCode.TESTBED_FAILED, f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        return ExitCode.BAD_USAGE, f"{error.filename or 'the output'}: {error.strerror}"
     where = traceback.extract_tb(error.__traceback__)[-1]
     return ExitCode.TESTBED_FAILED, (
         f"unexpected {type(error).__name__}: {error} (raised at {where.filename}:{where.lineno}); "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import sys
 from collections.abc import Callable
@@ -47,6 +48,8 @@ def raising(error: BaseException) -> Callable[[], Outcome]:
     ("error", "code"),
     [
         (UsageError("scenario.yaml: no key sed; did you mean seed?"), 2),
+        (OSError(errno.ENOSPC, "No space left on device"), 2),
+        (OSError(errno.EBADF, "Bad file descriptor"), 3),
         (FenceError("guest called time.sleep"), 3),
         (ZeroDivisionError("by zero"), 3),
     ],
@@ -60,7 +63,7 @@ def test_an_error_has_its_exit_code_and_one_line_without_traceback(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.startswith("faultlab: error: ")
-    assert str(error) in captured.err
+    assert str(error).rpartition("] ")[2] in captured.err
     assert captured.err.count("\n") == 1
 
 
