@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from pathlib import Path
@@ -29,5 +30,7 @@ def with_additions(directory: Path) -> Path:
             target, line = directory / found["file"], f"{found['line'].rstrip()}\n"
             source = target.read_text()
             assert source.count(line) == 1, f"{page.name}: {line}"
-            target.write_text(source.replace(line, f"{line}{found['text']}"))
+            longer = source.replace(line, f"{line}{found['text']}")
+            assert target.suffix != ".py" or ast.parse(longer)
+            target.write_text(longer)
     return directory
