@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from in_process_pool import InProcessPool
 
@@ -35,6 +36,18 @@ def test_a_campaign_of_a_correct_connector_is_clean(
     lines = (out / "results.jsonl").read_text().splitlines()
     of_workers = {r["seed"]: r["event_hash"] for r in map(json.loads, lines)}
     assert of_workers[3] == run_job(Job(3, REFERENCE)).event_hash
+
+
+def test_an_overlay_of_which_a_seed_uses_nothing_is_a_refusal(tmp_path: Path) -> None:
+    """Which of vLLM's connectors are loaded is not known before; the testbed is not at fault."""
+    other = tmp_path / "vllm/distributed/kv_transfer/kv_connector/v1/example_connector.py"
+    other.parent.mkdir(parents=True)
+    other.write_text("")
+    options = msgspec.structs.replace(REFERENCE, settings={"overlay": str(tmp_path)})
+    plan_here(options, range(1), (1, 1))
+    result = run_job(Job(0, options))
+    assert result.status == "refused"
+    assert result.detail.startswith(f"no module of the engines is in overlay '{tmp_path}'")
 
 
 def test_two_shards_merged_are_the_whole_campaign(tmp_path: Path) -> None:
