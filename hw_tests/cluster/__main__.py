@@ -74,7 +74,7 @@ def _run(options: Options, report: Report) -> int:
                 run_pair(options, hosts, report)
         except NotReady as error:
             report.problems.append(str(error))
-            return 2
+            return EXIT_CODES["FAIL"] if report.outcome == "FAIL" else 2
         except KeyboardInterrupt as error:
             report.problems.append(f"interrupted {error}".strip())
             return 130

@@ -73,17 +73,19 @@ class Report:
     def outcome(self) -> Outcome:
         """Passed if something was tested, nothing failed, and there is no problem."""
         counts = self.counts
-        if self.problems or not (counts["passed"] or counts["failed"]):
-            return "INCOMPLETE"
-        return "FAIL" if counts["failed"] else "pass"
+        if counts["failed"]:
+            return "FAIL"
+        return "pass" if counts["passed"] and not self.problems else "INCOMPLETE"
 
     @property
     def verdict(self) -> str:
         """In one line; of problems the first one's first."""
         said = ", ".join(f"{number} {how}" for how, number in self.counts.items())
+        problem = "\n".join(self.problems).partition("\n")[0]
         if self.outcome == "INCOMPLETE":
-            problem = "\n".join(self.problems).partition("\n")[0] or "nothing was tested"
-            said = f"{problem} ({said})"
+            said = f"{problem or 'nothing was tested'} ({said})"
+        elif problem:
+            said = f"{said}; {problem}"
         return verdict(self.outcome, self.caveats, said)
 
     def take_registered(self, logs: Mapping[str, Path]) -> None:

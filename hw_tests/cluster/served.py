@@ -170,18 +170,19 @@ def _still_there(server: Started, host: RemoteHost) -> Test:
 
 
 def take(report: Report, suite: str, path: Path, ended: Ended) -> None:
-    """A client's checks as tests; one that has left no document is a failure, and one that could
-    prove nothing a problem."""
-    if ended.exit_code not in EXIT_CODES.values() or not path.exists():
-        why = f"{suite} ended with exit code {ended.exit_code}\n{ended.output[-3000:]}"
+    """A client's checks as tests; one that has left no document, or that of another end, is a
+    failure, and one that could prove nothing a problem."""
+    document = json.loads(path.read_text()) if path.exists() else {"outcome": "missing"}
+    if ended.exit_code != EXIT_CODES.get(document["outcome"]):
+        why = f"{suite} ended with exit code {ended.exit_code}, and its document is "
+        why += f"{document['outcome']}\n{ended.output[-3000:]}"
         report.tests.append(Test(_BOTH, suite, "failed", 0.0, why))
         return
-    document = json.loads(path.read_text())
     checks = _of_load(document) if suite == "load" else _of_recall(document)
     report.tests += [Test(_BOTH, f"{suite}: {name}", how, 0.0, said) for name, how, said in checks]
     # What the engines have registered is compared here, with the logs of both.
     report.caveats += [caveat for caveat in document["caveats"] if caveat != NOT_COMPARED]
-    if ended.exit_code == EXIT_CODES["INCOMPLETE"]:
+    if document["outcome"] == "INCOMPLETE":
         report.problems.append(f"{suite}: {document['verdict'].removeprefix('INCOMPLETE: ')}")
 
 

@@ -22,7 +22,7 @@ from hw_tests.load.send import Limits, requests_of
 from hw_tests.load.servers import Server
 from hw_tests.load.verified import WANTED, verifies
 from hw_tests.option_types import command, count, factor, json_file, port, seconds, share, url
-from hw_tests.outcome import NOT_COMPARED
+from hw_tests.outcome import EXIT_CODES, NOT_COMPARED, Outcome
 from hw_tests.registered import compare
 from hw_tests.sealed import seal, sums_beside
 from sim.errors import UsageError
@@ -63,10 +63,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(evidence.sides) < 2:
         found["caveats"].append(NOT_COMPARED)
     logs = [server.log for server in servers.all() if server.log.exists()]
+    outcome: Outcome = "pass" if found["passed"] else "FAIL"
+    found["outcome"] = outcome
     sums = sums_beside(options.out)
     digest = seal(found, options.out, page, [plan.trace, *logs], sums)
     print("\n".join([*lines(found), f"{digest}  {options.out}; sha256sum -c {sums.name}"]))
-    return 0 if found["passed"] else 1
+    return EXIT_CODES[outcome]
 
 
 def _wrong(options: argparse.Namespace) -> str:

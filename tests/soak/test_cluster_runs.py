@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 import served_runs
 from far_hosts import ROOT, make_clients, marked, until, until_none
 from load_runs import write_trace
+
+from hw_tests.outcome import NO_RECALL, ONE_HOST
 
 pytestmark = pytest.mark.soak
 TWO = ["--producer=node1=127.0.0.2", "--consumer=node2=127.0.0.3", "--arm=sim"]
@@ -104,6 +107,12 @@ def test_a_model_is_served_on_two_hosts(suite: str, more: list[str], tmp_path: P
     assert any(name.startswith(f"{suite}: ") for name in names)
     assert {"registered caches", "decode serves to the end"} <= set(names)
     assert document["registered"]["passed"]
+    assert document["caveats"] == [ONE_HOST, *([NO_RECALL] if suite == "recall" else [])]
+    assert f"pass, {ONE_HOST}" in said
+    printed = re.findall(r"(\S+\.(?:json|html|sha256))\b", said)
+    assert len(printed) >= 3
+    assert [path for path in printed if not list(tmp_path.rglob(Path(path).name))] == []
+    assert [path for path in printed if "/" in path and not Path(path).exists()] == []
     files = set(document["files"])
     prefill = "load/prefill.log" if suite == "load" else "prefill.log"
     assert {f"producer-node1/{prefill}", "consumer-node2/decode.log"} <= files

@@ -71,6 +71,7 @@ def test_what_pytest_has_told_is_read() -> None:
         ([NOT_RUN], [], "INCOMPLETE: nothing was tested (0 passed, 0 failed, 1 not run)"),
         ([], [], "INCOMPLETE: nothing was tested (0 passed, 0 failed, 0 not run)"),
         ([PASSED], ["lost\nlines"], "INCOMPLETE: lost (1 passed, 0 failed, 0 not run)"),
+        ([PASSED, FAILED], ["lost"], "FAIL: 1 passed, 1 failed, 0 not run; lost"),
     ],
 )
 def test_only_what_was_tested_passes(tests: list[Test], problems: list[str], verdict: str) -> None:

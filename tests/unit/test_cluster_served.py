@@ -102,7 +102,7 @@ def test_checks_of_a_client_are_tests_of_the_run(tmp_path: Path) -> None:
         {"name": "b", "passed": False, "seen": "2"},
     ]
     load = {"phases": [{"name": "again", "checks": checks}], "stopped": "--deadline"}
-    path.write_text(json.dumps(load | {"caveats": [UNVERIFIED, NOT_COMPARED]}))
+    path.write_text(json.dumps(load | {"outcome": "FAIL", "caveats": [UNVERIFIED, NOT_COMPARED]}))
     ended = Ended(1, "", {})
     report = taken("load", path, ended)
     assert (report.caveats, report.problems) == ([UNVERIFIED], [])
@@ -120,7 +120,7 @@ def test_checks_of_a_client_are_tests_of_the_run(tmp_path: Path) -> None:
         ("recall: b", "failed"),
         ("recall: as a whole", "failed"),
     ]
-    for code, where in ((2, path), (0, tmp_path / "none.json")):
+    for code, where in ((2, path), (0, path), (3, path), (0, tmp_path / "none.json")):
         (test,) = taken("recall", where, Ended(code, "no such trace", {})).tests
         assert (test.how, "no such trace" in test.reason) == ("failed", True)
 
