@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 Outcome = Literal["pass", "FAIL", "INCOMPLETE"]
 """INCOMPLETE: nothing failed, and too little was tested to say more."""
-EXIT_CODES: Final[Mapping[Outcome, int]] = {"pass": 0, "FAIL": 1, "INCOMPLETE": 3}
+EXIT_CODES: Final[Mapping[str, int]] = {"pass": 0, "FAIL": 1, "INCOMPLETE": 3}
 
 UNVERIFIED: Final = "reads unverified"
 NOT_COMPARED: Final = "registered caches not compared"

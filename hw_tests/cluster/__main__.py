@@ -73,10 +73,10 @@ def _run(options: Options, report: Report) -> int:
                 run_each(options, hosts, report)
                 run_pair(options, hosts, report)
         except NotReady as error:
-            report.problems.append(str(error))
-            return EXIT_CODES["FAIL"] if report.outcome == "FAIL" else 2
+            report.cut_short(str(error))
+            return 2
         except KeyboardInterrupt as error:
-            report.problems.append(f"interrupted {error}".strip())
+            report.cut_short(f"interrupted {error}".strip())
             return 130
         finally:
             _let_nothing_interrupt()  # until the hosts are closed, which takes seconds

@@ -51,6 +51,7 @@ class Report:
         hosts: facts by role.
         tests: that have ended.
         problems: why nothing more could be run, what ended it early, or what tested too little.
+        is_cut_short: whether the run was ended early, which may be why tests failed.
         caveats: what the tests that passed do not tell.
         registered: caches of served engines, as `hw_tests.registered` tells them.
     """
@@ -60,8 +61,14 @@ class Report:
     hosts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     tests: list[Test] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    is_cut_short: bool = False
     caveats: list[str] = field(default_factory=list)
     registered: Mapping[str, Any] = field(default_factory=dict)
+
+    def cut_short(self, why: str) -> None:
+        """Nothing more is run."""
+        self.problems.insert(0, why)
+        self.is_cut_short = True
 
     @property
     def counts(self) -> dict[How, int]:
@@ -73,7 +80,7 @@ class Report:
     def outcome(self) -> Outcome:
         """Passed if something was tested, nothing failed, and there is no problem."""
         counts = self.counts
-        if counts["failed"]:
+        if counts["failed"] and not self.is_cut_short:
             return "FAIL"
         return "pass" if counts["passed"] and not self.problems else "INCOMPLETE"
 

@@ -80,6 +80,13 @@ def test_only_what_was_tested_passes(tests: list[Test], problems: list[str], ver
     assert report.document()["passed"] == verdict.startswith("pass")
 
 
+def test_what_failed_before_a_host_was_lost_may_have_failed_by_that() -> None:
+    """So the run is incomplete, and says why before all else."""
+    report = Report("rocm", {}, {}, [PASSED, FAILED], ["no test ran on node1 alone"])
+    report.cut_short("node2 is gone\nthe end of what it said")
+    assert report.verdict == "INCOMPLETE: node2 is gone (1 passed, 1 failed, 0 not run)"
+
+
 JUNIT_SKIPPED = """<testsuites><testsuite name="pytest"><testcase classname="a" name="x" time="0">
 <skipped type="pytest.skip" message="Skipped: no GPU">at 3</skipped></testcase></testsuite>
 </testsuites>"""
