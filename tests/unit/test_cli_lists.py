@@ -146,7 +146,7 @@ def test_faults_say_when_they_can_strike_without_marks_of_markup(
     [
         (["run", "--model", "lama"], "did you mean 'llama'"),
         (["run", "late-handoff"], "did you mean 'late-hand-off'"),
-        (["frobnicate"], "There are: run, campaign"),
+        (["frobnicate"], "there are: run, campaign"),
         (["run", "--requests", "0"], "--requests 0: expected at least 1"),
         (["run", "--set", "num_blocks=1"], "engine.num_blocks: is 1, expected at least 2"),
     ],
