@@ -16,7 +16,9 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-LEASE_S = 0.6
+LEASE_S = 2.5
+_READ_S = 2.0
+"""Long enough for a machine on which others take the processors."""
 
 
 class Engine:
@@ -74,7 +76,7 @@ class Engine:
         return {"remote": f"{self._url}/blocks/{name}"}
 
     async def _load(self, remote: str) -> bool:
-        timeout = aiohttp.ClientTimeout(total=0.5)
+        timeout = aiohttp.ClientTimeout(total=_READ_S)
         with contextlib.suppress(aiohttp.ClientError, OSError, TimeoutError):
             async with (
                 aiohttp.ClientSession(timeout=timeout) as session,
