@@ -46,6 +46,8 @@ class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of seeds, those in which engines disagree, where the connector has an answer to it."""
     sync_share: float = 0.15
     """Of seeds, those in which a step waits for its loads, where the connector can do both."""
+    tuned_share: float = 0.15
+    """Of seeds, those with other settings of the connector than by default, where it has any."""
     widest_share: float = 0.1
     """Of seeds, those with two producers and two consumers."""
     always: tuple[str, ...] = ()
@@ -73,6 +75,7 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         max_virtual_s=300.0,
     )
     scenario = with_settings(scenario, options.settings)
+    scenario = _tuned(scenario, options.tuned_share)
     scenario = _verifying(_synchronous(scenario, options.sync_share), options)
     scenario = _with_usable_policy(scenario)
     faults = [
@@ -103,6 +106,16 @@ def draw_faults(rng: random.Random, span_s: float = 1.0) -> list[Fault]:
 
 def _is_for_all(kind: type[Fault]) -> bool:
     return not (kind.before_start or kind.breaks_contract or kind.needs_fail_closed)
+
+
+def _tuned(scenario: Scenario, share: float) -> Scenario:
+    """The scenario with other settings of the connector, in some seeds; what is set stays."""
+    rng = Seed(scenario.seed).stream("swarm/tuning")
+    if rng.random() >= share:
+        return scenario
+    choices = get_connector(scenario.connector).choices
+    drawn = {key: rng.choice(values) for key, values in choices.items() if rng.random() < 0.5}
+    return msgspec.structs.replace(scenario, extra_config={**drawn, **scenario.extra_config})
 
 
 def _verifying(scenario: Scenario, options: SwarmOptions) -> Scenario:

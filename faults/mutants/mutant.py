@@ -127,6 +127,7 @@ class Mutant(Change, frozen=True, kw_only=True):
             verified_share=0.0,
             apart_share=self.apart_share,
             sync_share=0.0,
+            tuned_share=0.0,
             widest_share=0.0,
             always=self.faults,
         )

@@ -37,6 +37,9 @@ class ConnectorKind:
     """Where loads may be synchronous (``load_mode``), its words as it ends a step for which one
     failed: of a model with several cache groups, vLLM cannot fail one request for that."""
 
+    choices: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Settings that users change and campaigns draw, with values other than the default."""
+
     expects_what_it_logs: bool = True
     """Whether an exception in its log may be one that it has an answer to, such as a failed read.
     If so, only errors of a program, such as a TypeError, tell of a defect."""
@@ -57,6 +60,7 @@ class ConnectorKind:
         return str(mode).lower().strip() not in ("true", "1")
 
 
+_OF_MORI = {"qp_per_transfer": (2, 4), "num_workers": (2, 4), "post_batch_size": (16,)}
 CONNECTORS: dict[str, ConnectorKind] = {
     kind.name: kind
     for kind in (
@@ -67,6 +71,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             class_name="MoRIIOConnector",
             roots=(f"{_V1}.moriio",),
             extra_config={"read_mode": "true", "http_port": 8000},
+            choices=_OF_MORI,
         ),
         ConnectorKind(
             name="reference",
@@ -93,6 +98,7 @@ CONNECTORS: dict[str, ConnectorKind] = {
             verifies=True,
             fails_closed=True,
             step_failure="the synchronous load of",
+            choices=_OF_MORI,
             expects_what_it_logs=False,
         ),
     )

@@ -147,6 +147,25 @@ def test_some_seeds_wait_in_the_step_for_their_loads() -> None:
         assert "sync" not in modes
 
 
+def test_some_seeds_have_other_settings_of_the_connector() -> None:
+    """Those that mori.io has for its queues; what is drawn besides stays, and what is set, too."""
+    keys = {"qp_per_transfer", "num_workers", "post_batch_size"}
+    for connector in ("moriio", "hybrid"):
+        options = SwarmOptions(connector=connector)
+        seeds = [scenario_of(seed, options) for seed in range(300)]
+        tuned = [s for s in seeds if keys & s.extra_config.keys()]
+        assert 20 < len(tuned) < 60
+        assert {key for s in tuned for key in s.extra_config} >= keys
+        bare = msgspec.structs.replace(options, tuned_share=0.0)
+        for scenario in tuned:
+            without = scenario_of(scenario.seed, bare)
+            rest = {k: v for k, v in scenario.extra_config.items() if k not in keys}
+            assert msgspec.structs.replace(scenario, extra_config=rest) == without
+        decided = msgspec.structs.replace(options, settings={"extra_config.qp_per_transfer": "8"})
+        pairs = {scenario_of(seed, decided).extra_config["qp_per_transfer"] for seed in range(100)}
+        assert len(pairs) == 1
+
+
 _OF_ALL = ("kind", "when", "target")
 
 
