@@ -1,5 +1,5 @@
-"""mori.io engines with this rank's memory registered: the one that reads go through, and those
-that are given up because reads through them failed or did not end.
+"""mori.io engines with this rank's memory registered: the one that reads go through, one for peers
+whose reads have failed, and those that are given up, as reads through them failed or did not end.
 """
 
 from __future__ import annotations
@@ -50,6 +50,10 @@ class Endpoints:
     its bytes may still land. So the whole engine is given up: new loads go through a new one, and
     the old one is closed when the other reads through it have ended.
 
+    A peer whose reads have failed is on trial: its next ones go through another engine. The library
+    never takes down what it has set up for an engine that is gone at the other side, so a peer that
+    goes on to fail must not make those that all is well with connect anew each time.
+
     Args:
         make: a new endpoint.
         counters: of this rank.
@@ -63,24 +67,40 @@ class Endpoints:
         self._make = make
         self._counters = counters
         self._current: Endpoint | None = make()
+        self._trial: Endpoint | None = None
         self._retired: list[Endpoint] = []
         self._log = log.bind(role="consumer", half="worker", rank=rank)
 
-    def current(self) -> Endpoint:
+    def current(self, *, on_trial: bool) -> Endpoint:
         """The one for new reads.
 
         Raises:
             TransportError: there is none, and the memory cannot be registered with a new one.
         """
-        if self._current is None:
-            self._current = self._make()
+        if on_trial:
+            self._trial = self._trial or self._make()
+            return self._trial
+        self._current = self._current or self._make()
         return self._current
+
+    def passed(self, endpoint: Endpoint) -> None:
+        """Reads of a peer on trial have succeeded."""
+        if endpoint is not self._trial:
+            return
+        self._trial = None
+        if self._current is None:
+            self._current = endpoint
+        else:
+            self._retired.append(endpoint)
 
     def retire(self, endpoint: Endpoint, *, peer: str, reason: str) -> None:
         """Use an endpoint for no new read."""
-        if endpoint is not self._current:
+        if endpoint is self._current:
+            self._current = None
+        elif endpoint is self._trial:
+            self._trial = None
+        else:
             return
-        self._current = None
         self._retired.append(endpoint)
         self._counters.add("renewed_connections")
         self._log.warning("connections-renewed", peer=peer, reason=reason)

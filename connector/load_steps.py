@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from connector.batch import Batch
 from connector.confirmation import Confirmation
 from connector.core.errors import ConnectorError
 from connector.core.load import LOAD, Cause, LoadAction, LoadEvent, LoadState
 from connector.counters import Counters
-from connector.endpoint import Endpoints
 from connector.load_results import LoadResults
 from connector.loads import Load
 from connector.logs import Log, dump, log
 from connector.metadata import LoadOrder, ReleaseOrder
-from connector.peer import Batch, Peer
+from connector.peer import Peer
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
 from connector.transport import (
@@ -47,7 +47,6 @@ class LoadSteps:
 
     Args:
         peers: to read from.
-        endpoints: to read through.
         confirmation: of what was read.
         releaser: tells producers that we are done.
         results: where loads that have ended are put.
@@ -59,7 +58,6 @@ class LoadSteps:
     def __init__(
         self,
         peers: PeerBook,
-        endpoints: Endpoints,
         confirmation: Confirmation,
         releaser: Releaser,
         results: LoadResults,
@@ -68,7 +66,6 @@ class LoadSteps:
         counters: Counters,
     ) -> None:
         self._peers = peers
-        self._endpoints = endpoints
         self._confirmation = confirmation
         self._releaser = releaser
         self._results = results
@@ -186,7 +183,7 @@ class LoadSteps:
         assert load.endpoint is not None
         load.fence_until = now + self._timeouts.fence_s
         load.settles_at = now + _SETTLE_S
-        self._endpoints.retire(load.endpoint, peer=load.peer.name, reason=load.reason)
+        load.peer.reads_failed(load.endpoint, load.reason)
         return event
 
     def _confirm(self, load: Load, now: float) -> LoadEvent | None:
@@ -232,8 +229,13 @@ class LoadSteps:
             self._report(load, is_loaded=action is LoadAction.REPORT_LOADED, now=now)
 
     def _post_again(self, load: Load, now: float) -> None:
-        """Repeat reads that the library had no room for, after a while that grows."""
-        full = _full(load)
+        """Repeat reads that the library had no room for, after a while that grows.
+
+        Over several queue pairs some of a batch may be under way for which others had no room, and
+        nobody would hear of its end. That is a failed read like any other.
+        """
+        assert load.endpoint is not None
+        full = _full(load) if load.endpoint.transport.refuses_whole else []
         if not full or now >= load.deadline:
             load.next_at = 0.0
             return
@@ -258,6 +260,9 @@ class LoadSteps:
         self._results.add(request, is_loaded=is_loaded)  # first: what follows may fail
         seconds = round(now - load.started, 6)
         if is_loaded:
+            assert load.peer is not None
+            assert load.endpoint is not None
+            load.peer.reads_succeeded(load.endpoint)
             self._counters.add("loads")
             self._counters.add("loaded_bytes", sum(sum(batch.sizes) for batch in load.batches))
             self._counters.add("verified_loads", int(load.is_verified))

@@ -7,11 +7,12 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
+from connector.batch import Batch
 from connector.core.load import LOAD, Cause, LoadState
 from connector.core.verification import Digest, Share
 from connector.endpoint import Endpoint
 from connector.metadata import LoadOrder
-from connector.peer import Batch, Peer
+from connector.peer import Peer
 
 IsReady = Callable[[], bool]
 """Whether what was queued on the device before a load's order is done."""

@@ -6,9 +6,8 @@ Used by the loader's thread alone. Nothing here waits: the loader calls again an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import zmq
@@ -16,6 +15,7 @@ from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_layout import He
 from vllm.utils.network_utils import make_zmq_path
 
 from connector import wire
+from connector.batch import Batch
 from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.pairing import Plan
 from connector.endpoint import Endpoint, Endpoints
@@ -26,25 +26,8 @@ CheckWelcome = Callable[[str, wire.Welcome], None]
 """Raises PeerMismatch if the caches of the named peer are not like ours."""
 
 
-_MOST_READS = 1024  # at once; mori.io's send queues hold 8192
 _TURN_S = 0.05  # of opening sessions while other loads wait
 _SHARE = 10  # a peer that fails to open sessions may cost the others this part of their time
-
-
-@dataclass
-class Batch:
-    """Reads that go through one session."""
-
-    session: Any
-    ours: list[int]
-    theirs: list[int]
-    sizes: list[int]
-
-    def parts(self) -> Iterator[Batch]:
-        """The same reads, few enough at a time that the library need not wait to post them."""
-        for at in range(0, len(self.sizes), _MOST_READS):
-            part = slice(at, at + _MOST_READS)
-            yield Batch(self.session, self.ours[part], self.theirs[part], self.sizes[part])
 
 
 class _Source(NamedTuple):
@@ -99,6 +82,8 @@ class Peer:
         self._frames: list[bytes] = []
         self._again_at = 0.0
         self._paused_until: float | None = None
+        self._is_on_trial = False
+        """Whether reads have failed since the last that succeeded."""
         self.trouble = ""
         self._questions: zmq.Socket[bytes] | None = None
         self._answers: dict[int, wire.Answer | None] = {}
@@ -118,7 +103,7 @@ class Peer:
         Raises:
             ConnectorError: it cannot be read from.
         """
-        self._take(self._endpoints.current())
+        self._take(self._endpoints.current(on_trial=self._is_on_trial))
         welcome = self.welcome
         if welcome is not None and incarnation in (None, welcome.incarnation):
             return True
@@ -271,6 +256,17 @@ class Peer:
             self._paused_until = None
             self.forget()
         return True
+
+    def reads_failed(self, endpoint: Endpoint, reason: str) -> None:
+        """Expect nothing more of an endpoint's reads, and use its queue pairs for no others."""
+        self._is_on_trial = True
+        self._endpoints.retire(endpoint, peer=self.name, reason=reason)
+
+    def reads_succeeded(self, endpoint: Endpoint) -> None:
+        """And were of use."""
+        if self._is_on_trial and endpoint is self.endpoint:
+            self._is_on_trial = False
+            self._endpoints.passed(endpoint)
 
     def batches(self, plan: Plan) -> list[Batch]:
         """The reads of ``plan``, in batches that a send queue has room for; all sessions are open.

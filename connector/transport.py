@@ -6,6 +6,7 @@ one batch for each session; the library merges what lies together.
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Sequence
 from enum import Enum, auto
@@ -26,6 +27,7 @@ from mori.io import (
 from connector.core.config import Settings
 from connector.core.errors import ConnectorError
 
+_QUEUE_PAIRS = "MORI_IO_QP_PER_TRANSFER"
 _XGMI_ONLY_PORT = 1
 """Of an engine without an RDMA device, which copies over XGMI instead."""
 
@@ -58,6 +60,8 @@ class Transport:
         self._engine = IOEngine(f"{name}:{uuid.uuid4().hex}", IOEngineConfig(host_ip, port))
         self.has_read = False
         """Whether anything was read through it."""
+        self.refuses_whole = settings.post_batch_size == -1 and _queue_pairs(settings) == 1
+        """Whether nothing of a batch is under way that found no room in the send queue."""
         self._backend = BackendType.XGMI if settings.backend == "xgmi" else BackendType.RDMA
         if self._backend == BackendType.XGMI:
             self._engine.create_backend(BackendType.XGMI, XgmiBackendConfig())
@@ -128,6 +132,14 @@ class Transport:
         )
         self._engine.remove_backend(self._backend)
         return uses_queue_pairs
+
+
+def _queue_pairs(settings: Settings) -> int:
+    """For one peer. The environment overrides our settings, and 0 stands for what is no number."""
+    given = os.environ.get(_QUEUE_PAIRS)
+    if given is None:
+        return settings.qp_per_transfer
+    return int(given) if given.isdecimal() else 0
 
 
 def unpack_memory(descriptor: bytes) -> Any:

@@ -248,7 +248,6 @@ class Worker:
         releaser = Releaser(sender, renewer, LegCount(self._sample_gap_s))
         steps = LoadSteps(
             peers,
-            endpoints,
             confirmation,
             releaser,
             results,

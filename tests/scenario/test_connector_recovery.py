@@ -11,11 +11,11 @@ import pytest
 from faults.mutants.catalog import MUTANTS
 from faults.mutants.mutant import Mutant
 from faults.running import run
-from faults.schedule import parse
+from faults.schedule import parse, with_faults
 from sim.engine.options import EngineOptions
 from sim.outcome import Outcome
 from sim.probes import Probe
-from sim.scenario import Scenario, Topology, UniformWorkload, with_settings
+from sim.scenario import Scenario, Topology, UniformWorkload, loads, with_settings
 from sim.units import SECOND
 
 LATE = "late-landing:by_s=10,request=req-0"
@@ -199,6 +199,58 @@ def test_a_long_prompt_is_posted_in_parts_that_a_queue_has_room_for() -> None:
     )
     assert outcome.violations == []
     assert outcome.requests["length"] == 2
+
+
+SHARED_QUEUE = """
+# Four queue pairs and two posting threads: one part of the victim's read finds no room, and the
+# other, which was posted, lands long after the victim has been answered from a second read.
+schema_version: 1
+connector: hybrid
+model: llama
+engine: {num_blocks: 60}
+extra_config: {qp_per_transfer: 4, num_workers: 2}
+workload:
+  kind: inline
+  requests:
+    - {request_id: victim, prompt: [[1, 100]], max_tokens: 10}
+    - {request_id: other, prompt: [[2, 880]], max_tokens: 60, arrival_s: 0.4}
+faults:
+  - {kind: late-landing, target: {request: victim}, by_s: 0.6}
+  - {kind: send-queue-full, target: {request: victim}, skip: 1}
+quiet_phase_s: 30.0
+"""
+
+
+@pytest.mark.requirement("S5")
+def test_what_was_posted_of_a_read_that_found_no_room_is_waited_for() -> None:
+    """Over several queue pairs a refused read may still land, and nobody would hear of it."""
+    outcome = run(loads(SHARED_QUEUE)).result.outcome
+    assert outcome.violations == []
+    assert outcome.requests == {"total": 2, "length": 2, "unfinished": 0}
+
+
+@pytest.mark.requirement("R18", "S6")
+def test_a_peer_whose_reads_go_on_failing_makes_nobody_else_connect_anew() -> None:
+    """mori.io never takes down queue pairs whose other side is gone, so on a producer that all is
+    well with they would pile up."""
+    many = UniformWorkload(
+        requests=16, prompt_tokens=(100, 100), output_tokens=(4, 4), interval_ms=250
+    )
+    scenario = Scenario(
+        connector="hybrid", topology=Topology(producers=2), workload=many, quiet_phase_s=5.0
+    )
+    fault = "completion-error:node=d0,peer=p0,count=1000,code=RETRY_EXC"
+    result = run(with_faults(scenario, [fault])).result
+    assert result.outcome.violations == []
+    assert result.outcome.requests == {"total": 16, "length": 8, "error": 8, "unfinished": 0}
+    made = [
+        record.fields["target"].split(":")[1]
+        for record in result.log.records
+        if record.fields.get("request") == "register-endpoint"
+    ]
+    failing, healthy = (made.count(address) for address in ("10.0.0.1", "10.0.0.2"))
+    assert failing > 12
+    assert healthy <= 2
 
 
 @pytest.mark.requirement("R14", "S6")

@@ -90,7 +90,7 @@ class OddConnections:
         local = {"attn": (SimpleNamespace(id=1), 0)}
         endpoint = SimpleNamespace(transport=transport, local=local)
         memory = SimpleNamespace(layers=[SimpleNamespace(name="attn", regions=[0])])
-        endpoints = SimpleNamespace(current=lambda: endpoint)
+        endpoints = SimpleNamespace(current=lambda *, on_trial: endpoint)
         self.counters = Counters()
 
         def make(host: str, port: int) -> Any:

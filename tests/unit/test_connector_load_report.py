@@ -99,7 +99,7 @@ ORDER = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
 
 def steps_of(load_steps: ModuleType, world: Any, results: LoadResults) -> Any:
     timeouts = load_steps.Timeouts(1, 1)
-    return load_steps.LoadSteps(world, None, world, world, results, 0, timeouts, Counters())
+    return load_steps.LoadSteps(world, world, world, results, 0, timeouts, Counters())
 
 
 def ended(load_steps: ModuleType, world: Any) -> tuple[set[str], set[str]]:
