@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from vllm.config import KVTransferConfig, VllmConfig
+from vllm.distributed.kv_transfer.kv_connector.factory import KVConnectorFactory
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorMetadata,
@@ -284,3 +286,8 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
     @property
     def _writes_after_sampling(self) -> bool:
         return self._groups.has_state or self._vllm_config.num_speculative_tokens > 0
+
+
+with suppress(ValueError):  # it is known already
+    # By this name vLLM's MultiConnector looks up whose statistics it has been sent.
+    KVConnectorFactory.register_connector("HybridReadConnector", "connector", "HybridReadConnector")

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from itertools import repeat
 
 _PIECES = 16
+_EXTRA_S = (1.0, 1.0)
 
 
 class LoadResults:
@@ -34,15 +36,15 @@ class LoadResults:
     def wait(self, request_ids: Iterable[str], timeout_s: float) -> tuple[set[str], set[str]]:
         """Wait for the end of loads and take their results: (loaded, failed).
 
-        What is in neither has not ended by then; its reads may still land. A process that stood
-        still meanwhile loses only one piece of the time, and the loader has the others, or one
-        more, to find out what has come of its loads.
+        What is in neither has not ended two seconds after ``timeout_s``; its reads may still land.
+        A process that stood still meanwhile loses only one piece of the time, and the loader has
+        the others, at least a second, to find out what has come of its loads.
         """
         wanted = set(request_ids)
         with self._changed:
-            for _ in range(_PIECES + 1):
+            for piece_s in (*repeat(timeout_s / _PIECES, _PIECES), *_EXTRA_S):
                 if self._changed.wait_for(
-                    lambda: wanted <= (self._loaded | self._failed), timeout=timeout_s / _PIECES
+                    lambda: wanted <= (self._loaded | self._failed), timeout=piece_s
                 ):
                     break
             loaded, failed = self._loaded & wanted, self._failed & wanted

@@ -9,7 +9,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import zmq
 
@@ -25,6 +25,7 @@ from connector.renewer import Renewer
 
 _SHORTEST_TICK_S = 0.001
 _LONGEST_TICK_S = 0.05
+_LONGEST_WAIT_S = 3600.0
 _TICKS_OF_AGE = 0.02  # a load that has lasted long is looked at more rarely
 
 
@@ -106,9 +107,9 @@ class Loader:
                 self._peers.close_unused([*reading_from, *self._renewer.connecting])
             with self._survives():
                 self._rest()
-        self._steps.close()
-        self._peers.close()
-        self._releaser.close()
+        for close in (self._steps.close, self._peers.close, self._releaser.close):
+            with self._survives():
+                close()
 
     @contextmanager
     def _survives(self) -> Iterator[None]:
@@ -116,16 +117,16 @@ class Loader:
         try:
             yield
         except Exception as error:
-            if repr(error) != self._trouble:  # it may come back a thousand times a second
-                self._log.exception("loader-broken", reason=repr(error))
-            self._trouble = repr(error)
+            with suppress(Exception):  # the log may be what is broken
+                trouble, self._trouble = self._trouble, repr(error)
+                if trouble != self._trouble:  # it may come back a thousand times a second
+                    self._log.exception("loader-broken", reason=self._trouble)
 
     def _take_orders(self) -> bool:
         """Take what has been ordered; with nothing to do, wait for it. False at the end."""
         while True:
-            is_idle = not self._loads and not self._renewer.sockets
             try:
-                order = self._orders.get(is_idle, self._seconds_to_next(time.monotonic()))
+                order = self._orders.get(timeout=self._wait_s())
             except queue.Empty:
                 return True
             if order is None:
@@ -139,10 +140,16 @@ class Loader:
             else:
                 self._loads.append(order)
 
-    def _seconds_to_next(self, now: float) -> float | None:
-        """Until something is due that is no load's."""
-        waits = (self._renewer.seconds_to_next(now), self._releaser.seconds_to_next(now))
-        return min((wait for wait in waits if wait is not None), default=None)
+    def _wait_s(self) -> float | None:
+        """How long to wait for an order: until something is due; for ever if nothing will be."""
+        with self._survives():
+            if self._loads or self._renewer.sockets:
+                return 0.0
+            now = time.monotonic()
+            waits = (self._renewer.seconds_to_next(now), self._releaser.seconds_to_next(now))
+            due = [min(wait, _LONGEST_WAIT_S) for wait in waits if wait is not None]
+            return min(due, default=None)
+        return _LONGEST_TICK_S
 
     def _rest(self) -> None:
         """Until an answer arrives, or for a moment."""

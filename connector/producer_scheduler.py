@@ -142,9 +142,10 @@ class ProducerScheduler:
         return True, self._params(request, expected, payload)
 
     def update_connector_output(self, output: KVConnectorOutput) -> None:
-        """Take renewals, and pass on the ends of holds, each once.
+        """Take renewals and the ends of holds.
 
-        A report of anything else changes nothing.
+        Each rank reports the end of a hold once. What else is reported is of another connector
+        beside this one (vLLM's MultiConnector shows all of them the same output).
         """
         renewals = output.kv_connector_worker_meta
         if not isinstance(renewals, Renewals) and not output.finished_sending:
@@ -156,13 +157,10 @@ class ProducerScheduler:
                     self._advance(lease, LeaseEvent.RENEWED, now)
         if not output.finished_sending:
             return
-        freed = set()
         for request_id in sorted(output.finished_sending):
             ended = self._leases.pop(request_id, None)
             if ended is not None:
                 self._advance(ended, LeaseEvent.SENT, now)
-                freed.add(request_id)
-        output.finished_sending = freed or None
         self._counters.set("held_leases", len(self._leases))
 
     # ---------------------------------------------------------------- internal

@@ -341,7 +341,7 @@ class ConsumerRank:
         for order in orders:
             self._loader.start(order, is_ready)
         names = [order.request_id for order in orders]
-        loaded, failed = self._loader.results.wait(names, self._settings.transfer_timeout_s + 1)
+        loaded, failed = self._loader.results.wait(names, self._settings.transfer_timeout_s)
         bad = [order for order in orders if order.request_id not in loaded]
         must_end = bad and (not self._has_one_group or any(o.request_id not in failed for o in bad))
         fatal = _of_all_ranks([order.request_id for order in bad] if must_end else [])

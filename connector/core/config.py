@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from connector.core.errors import ConfigError
 from connector.core.groups import DrafterGroups
-from connector.core.keys import DEFAULTS, KNOWN_KEYS, UNUSED_KEYS
+from connector.core.keys import DEFAULTS, KNOWN_KEYS, LONGEST_S, UNUSED_KEYS
 from connector.core.pairing import LoadMode
 from connector.core.verification import VerifyReads
 
@@ -267,12 +267,12 @@ _batch_size = _in_range(-1, math.inf, "a whole number, or -1 to leave it to mori
 
 
 def _seconds(value: Any) -> float:
-    what = "a finite number of seconds above 0"
+    what = f"a finite number of seconds above 0, at most {LONGEST_S}"
     try:
         seconds = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ValueError(what) from None
-    if isinstance(value, bool) or not math.isfinite(seconds) or seconds <= 0:
+    if isinstance(value, bool) or not 0 < seconds <= LONGEST_S:
         raise ValueError(what)
     return seconds
 

@@ -42,6 +42,8 @@ KEYS = (
     Key("verify_reads", "off"),
     Key("recv_abort_timeout", unit="s", note="accepted, without a meaning here"),
 )
+LONGEST_S = 1_000_000
+"""The longest duration that a key or a peer may give, in seconds; waits take no number at will."""
 UNUSED_KEYS = ("recv_abort_timeout",)
 """Known to upstream, without a meaning here: a read has one deadline, ``transfer_timeout``."""
 KNOWN_KEYS = tuple(key.name for key in KEYS)

@@ -7,7 +7,6 @@ vLLM's own MoRIIO connector.
 from __future__ import annotations
 
 import hashlib
-import math
 import reprlib
 import struct
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 from connector.core.errors import ForeignOffer, MalformedPayload
 from connector.core.fingerprint import PROTOCOL_VERSION
 from connector.core.groups import TransferGroups
+from connector.core.keys import LONGEST_S
 from connector.core.pairing import first_positions
 from connector.core.payload import BlockLists, decode
 from connector.core.prompt import Prompt
@@ -153,10 +153,11 @@ def parse_address(
     Raises:
         MalformedPayload: naming the key.
     """
+    dp_rank = params.get("remote_dp_rank")
     values = (
         *(embedded or map(params.get, _PLACE)),
         params.get("remote_tp_size") or params.get("tp_size") or tp_size,
-        params.get("remote_dp_rank", 0),
+        0 if dp_rank is None else dp_rank,
         params.get("remote_dp_size_local") or 0,
     )
     try:
@@ -281,9 +282,10 @@ def _checked_text(value: Any, key: str) -> str:
 
 def _duration(params: Mapping[str, Any], key: str) -> float:
     value: Any = params.get(key)
-    if type(value) not in (int, float) or not math.isfinite(value) or value <= 0:
+    if type(value) not in (int, float) or not 0 < value <= LONGEST_S:
         raise MalformedPayload(
-            f"{key} is {reprlib.repr(value)}; expected a finite number of seconds above 0"
+            f"{key} is {reprlib.repr(value)}; expected a finite number of seconds above 0, at most "
+            f"{LONGEST_S}"
         )
     return float(value)
 

@@ -30,7 +30,7 @@ class RequestEvent(Symbol):
     NO_LOAD = auto()
     """Blocks are allocated, and no token comes from outside."""
     REPORTED = auto()
-    """All ranks have reported the load."""
+    """All ranks have reported a load: of this connector, or of another one beside it."""
     ENDED = auto()
 
 
@@ -55,6 +55,7 @@ REQUEST: Table[RequestState, RequestEvent, RequestAction] = Table(
         (_S.LOADING, _E.ENDED): Move(_S.ORPHANED),
         (_S.ORPHANED, _E.REPORTED): Move(_S.OVER),
         (_S.SETTLED, _E.NO_LOAD): Move(_S.SETTLED),
+        (_S.SETTLED, _E.REPORTED): Move(_S.SETTLED),
         (_S.SETTLED, _E.ENDED): Move(_S.OVER),
     },
     final=frozenset({_S.OVER}),

@@ -130,6 +130,16 @@ def test_neither_is_one_in_a_requests_id(embedded: tuple[str, int, int]) -> None
 
 @pytest.mark.requirement("R6")
 @pytest.mark.parametrize(
+    "key", ["tp_size", "remote_tp_size", "remote_dp_rank", "remote_dp_size_local"]
+)
+def test_a_number_that_is_null_is_one_that_is_left_out(key: str) -> None:
+    """A router may know the key and not the number."""
+    without = {name: value for name, value in PARAMS.items() if name != key}
+    assert parse_address({**without, key: None}, tp_size=8) == parse_address(without, tp_size=8)
+
+
+@pytest.mark.requirement("R6")
+@pytest.mark.parametrize(
     ("dp_rank", "dp_local", "port"),
     [(9, 8, 6301 + 8), (7, 8, 6301 + 56), (8, 8, 6301), (9, 0, 6301 + 72), (9, None, 6301 + 72)],
 )

@@ -179,3 +179,65 @@ def test_the_loader_goes_on_after_errors(load_steps: ModuleType) -> None:
     loader.close()
     expected = {"keep", "receive", "go_on", "close_retired", "close_unused"}
     assert expected <= set(world.calls)
+
+
+class Unforeseen(Broken):
+    """Nor can be told when something is due, at first; then it is in longer than any wait lasts.
+    Nothing can be closed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_waited = threading.Event()
+
+    def seconds_to_next(self, _now: float) -> Any:
+        if self.calls.count("seconds_to_next") < 2:
+            self._fail("seconds_to_next")
+        self.has_waited.set()
+        return 1e11
+
+    def close(self) -> None:
+        self.calls.append("close")
+        raise RuntimeError("close")
+
+
+@pytest.mark.requirement("R16")
+def test_nothing_ends_the_loader_while_it_waits(
+    load_steps: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not an error before the wait, a wait that no thread can do, or a log that fails; it loads
+    afterwards, and closes all that it has."""
+    loader_module = importlib.import_module("connector.loader")
+    monkeypatch.setattr(loader_module, "log", Unloggable())
+    world: Any = Unforeseen()
+    loader = loader_module.Loader(world, world, world, world, world, LoadResults(), 1.0)
+    assert world.has_waited.wait(10)
+    loader.start(ORDER, lambda: True)
+    assert world.has_gone_on.wait(10)
+    loader.close()
+    assert world.calls.count("close") == 3
+
+
+class Unloggable:
+    """A log that cannot be written."""
+
+    def bind(self, **_about: Any) -> Any:
+        return self
+
+    def exception(self, *_args: Any, **_fields: Any) -> None:
+        raise OSError("no space left on device")
+
+
+@pytest.mark.requirement("R16")
+def test_a_step_waits_for_its_loads_for_two_seconds_after_their_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In pieces, each at most a sixteenth or a second."""
+    results, waits = LoadResults(), []
+
+    def wait_for(_is_done: Any, timeout: float) -> bool:
+        waits.append(timeout)
+        return False
+
+    monkeypatch.setattr(results._changed, "wait_for", wait_for)
+    assert results.wait(["r"], 32.0) == (set(), set())
+    assert waits == [2.0] * 16 + [1.0, 1.0]

@@ -139,6 +139,22 @@ def test_an_offer_of_another_prompt_releases_nobody_though_more_is_wrong(
     assert refused(params).releases == []
 
 
+@pytest.mark.requirement("R10", "R16")
+@pytest.mark.parametrize(
+    "lease_s",
+    [1e11, 10**400, float("inf"), float("nan"), 0, True, "60"],
+    ids=lambda lease_s: str(lease_s)[:9],
+)
+def test_a_lease_that_nobody_can_wait_for_is_refused(lease_s: Any) -> None:
+    """By its name, with what is accepted; its hold is released."""
+    params = offer_for(112, TOKENS)
+    params[EXTENSION_KEY]["lease_s"] = lease_s
+    with pytest.raises(MalformedPayload, match=r"^lease_s is .*seconds above 0, at most 1000000$"):
+        parse(params, TOKENS, 112)
+    (release,) = refused(params).releases
+    assert release.share.hold == HOLD
+
+
 @pytest.mark.requirement("R10")
 @pytest.mark.parametrize("change", [{"version": 99}, {"hold": None}, {"hold": 2**70}])
 def test_an_offer_without_a_readable_hold_is_released_by_its_transfer(

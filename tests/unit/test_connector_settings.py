@@ -76,6 +76,18 @@ def test_a_setting_that_cannot_be_used_is_refused_by_name(
         parse_settings({**PORTS, **extra}, role=role)
 
 
+@pytest.mark.requirement("R5", "R16")
+@pytest.mark.parametrize("seconds", [1e11, 1_000_000.5, 10**400, "1e9"], ids=lambda x: str(x)[:9])
+@pytest.mark.parametrize(
+    "key",
+    ["transfer_timeout", "defer_timeout", "renewal_timeout", "fence_timeout", "control_timeout"],
+)
+def test_no_duration_is_longer_than_a_thread_can_wait(key: str, seconds: Any) -> None:
+    """The refusal names the limit."""
+    with pytest.raises(ConfigError, match=f"^{key} is .*seconds above 0, at most 1000000$"):
+        parse_settings({**PORTS, key: seconds}, role="kv_consumer")
+
+
 @pytest.mark.requirement("R5")
 def test_all_settings_that_are_wrong_are_told_at_once() -> None:
     """Nobody has to start an engine once for each typing error."""
