@@ -2,7 +2,8 @@
 
 A proxy that keeps no table of engines learns of them by these messages, and forgets an engine that
 it has not heard of for some seconds. A thread is enough: nothing here keeps the interpreter's lock
-for longer than ``control_timeout``, and the thread ends with its process, however that ends.
+for longer than ``control_timeout``, and the thread ends with its process, however that ends. The
+proxy may be a name: its context is its own, so nobody else waits while libzmq looks it up.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from connector.core.config import Settings
 from connector.core.errors import ConfigError
 from connector.counters import Counters
 from connector.logs import log
+from connector.side_channel import open_context
 
 _SEND_TIMEOUT_MS = 1000
 
@@ -85,7 +87,7 @@ class Heartbeat:
         self._log = log.bind(role=settings.side, half="worker", peer=self._path)
         self._is_away = False
         self._closing = threading.Event()
-        self._context = zmq.Context()
+        self._context = open_context()
         self._socket = self._connect(settings)
         self._thread = threading.Thread(target=self._run, daemon=True, name="hybrid-heartbeat")
         self._thread.start()
@@ -94,7 +96,6 @@ class Heartbeat:
         """Returns within two seconds."""
         self._closing.set()
         self._thread.join(timeout=2 * _SEND_TIMEOUT_MS / 1000)
-        self._context.destroy(linger=0)
 
     # ---------------------------------------------------------------- internal
 
@@ -121,6 +122,7 @@ class Heartbeat:
             except zmq.ZMQError as error:
                 self._missed(str(error))
             self._closing.wait(self._interval_s)
+        self._context.destroy(linger=0)  # waits for as long as the proxy's name is looked up
 
     def _reached(self) -> None:
         if self._is_away:

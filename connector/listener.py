@@ -19,6 +19,7 @@ from connector.digest_answers import DigestAnswers
 from connector.digests import Digester
 from connector.holds import HoldBook
 from connector.logs import log
+from connector.side_channel import open_context
 
 MakeWelcome = Callable[[], tuple[bytes, bytes]]
 
@@ -51,7 +52,7 @@ class Listener:
         self._make_welcome = make_welcome
         self._counters = counters
         self._log = log.bind(role="producer", half="worker")
-        self._context = zmq.Context()
+        self._context = open_context()
         self._handshakes = self._bind(handshake_port)
         self._notices = self._bind(notify_port)
         self._closing, self._close = self._make_wire("close")

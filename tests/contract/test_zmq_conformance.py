@@ -231,24 +231,24 @@ def test_options_and_their_errors(arm: Arm) -> None:
         socket = bench.context.socket(zmq.DEALER)
         names = ("LINGER", "SNDHWM", "RCVHWM", "RCVTIMEO", "SNDTIMEO", "IMMEDIATE", "IPV6",
                  "IDENTITY", "RECONNECT_IVL", "SNDBUF", "RCVMORE", "TYPE", "LAST_ENDPOINT",
-                 "TCP_KEEPALIVE", "EVENTS")  # fmt: skip
+                 "TCP_KEEPALIVE", "TCP_MAXRT", "EVENTS")  # fmt: skip
         defaults = [socket.getsockopt(getattr(zmq, name)) for name in names]
         socket.linger, socket.identity = 5, b"me"
         attempts = (
             (zmq.SUBSCRIBE, b"a"), (zmq.ROUTER_MANDATORY, 1), (zmq.LINGER, b"a"),
             (zmq.LINGER, -2), (zmq.SNDHWM, -1), (zmq.RCVTIMEO, 2.5), (zmq.IDENTITY, "me"),
-            (zmq.IDENTITY, b""), (zmq.IDENTITY, b"x" * 256),
+            (zmq.IDENTITY, b""), (zmq.IDENTITY, b"x" * 256), (zmq.TCP_MAXRT, -1),
         )  # fmt: skip
         errors = [errno_of(lambda o=o, v=v: socket.setsockopt(o, v)) for o, v in attempts]
         return defaults, (socket.LINGER, socket.getsockopt(zmq.ROUTING_ID)), errors
 
     defaults, changed, errors = run(arm, program)
-    assert defaults == [-1, 1000, 1000, -1, -1, 0, 0, b"", 100, -1, 0, 5, b"", -1, 0]
+    assert defaults == [-1, 1000, 1000, -1, -1, 0, 0, b"", 100, -1, 0, 5, b"", -1, 0, 0]
     assert changed == (5, b"me")
     assert errors == [
         "EINVAL", "EINVAL", "expected int, got: b'a'", "EINVAL", "EINVAL",
         "expected int, got: 2.5", "unicode not allowed, use setsockopt_string",
-        "EINVAL", "EINVAL",
+        "EINVAL", "EINVAL", "EINVAL",
     ]  # fmt: skip
 
 

@@ -84,6 +84,27 @@ def test_messages_without_a_proxy_are_counted_and_close_is_prompt(
     assert threading.active_count() == before
 
 
+def test_close_waits_for_no_name_to_be_looked_up(
+    proxy: tuple[Any, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the end of libzmq's context does, for as long as the resolver's time-outs are."""
+    looked_up = threading.Event()
+
+    class SlowContext(zmq.Context[Any]):
+        def destroy(self, linger: int | None = None) -> None:
+            looked_up.wait(PATIENCE_MS / 1000)
+            super().destroy(linger)
+
+    monkeypatch.setattr("connector.heartbeat.open_context", SlowContext)
+    monkeypatch.setattr("connector.heartbeat._SEND_TIMEOUT_MS", 50)
+    heartbeat = Heartbeat(ANNOUNCEMENT, settings_with_proxy(proxy[1]), Counters(), NEVER_S)
+    heartbeat.close()
+    assert heartbeat._thread.is_alive()
+    looked_up.set()
+    heartbeat._thread.join(PATIENCE_MS / 1000)
+    assert heartbeat._context.closed
+
+
 def test_an_address_that_is_none_is_refused() -> None:
     """Naming the key and its value."""
     with pytest.raises(ConfigError, match="proxy_ip is 'not an address'; expected"):

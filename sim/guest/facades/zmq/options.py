@@ -48,6 +48,7 @@ _INT_OPTIONS: dict[int, _IntOption] = {
     zmq.TCP_KEEPALIVE_IDLE: _IntOption(-1, -1),
     zmq.TCP_KEEPALIVE_CNT: _IntOption(-1, -1),
     zmq.TCP_KEEPALIVE_INTVL: _IntOption(-1, -1),
+    zmq.TCP_MAXRT: _IntOption(0, 0),
 }
 
 
