@@ -22,7 +22,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.metrics import (
     KVConnectorStats,
     PromMetric,
 )
-from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import resolve_host_ip
 from vllm.v1.core.sched.output import SchedulerOutput
 from vllm.v1.kv_cache_interface import KVCacheConfig
 from vllm.v1.metrics.cache_hit_source import CacheHitSource
@@ -37,6 +36,7 @@ from connector.logs import log
 from connector.metadata import StepOrders
 from connector.metrics import HybridPromMetrics, HybridStats
 from connector.mori_limits import limit_waits
+from connector.own_address import own_address
 from connector.producer_scheduler import ProducerScheduler
 from connector.vllm_specs import transfer_groups
 
@@ -105,7 +105,7 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
                 self._config.select_transfer_block_ids,
             )
             return
-        host_ip = resolve_host_ip({"host_ip": settings.host_ip})
+        host_ip = own_address(settings)
         address = {
             "remote_engine_id": f"{host_ip}:{settings.handshake_port}",
             "remote_host": host_ip,

@@ -5,15 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-import zmq
 from vllm.config import VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorTransferResults
-from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
-    resolve_host_ip,
-)
 from vllm.distributed.parallel_state import (
     get_tensor_model_parallel_rank,
     get_tp_group,
@@ -42,11 +38,13 @@ from connector.loader import Loader
 from connector.logs import log
 from connector.memory import CacheMemory
 from connector.metadata import LoadOrder, Renewals, StepOrders
+from connector.own_address import check_one_machine, own_address
 from connector.peer import CheckWelcome, Peer
 from connector.peer_book import PeerBook
 from connector.release_sender import ReleaseSender
 from connector.releaser import Releaser
 from connector.renewer import Renewer
+from connector.side_channel import open_context
 from connector.vllm_specs import layer_specs, transfer_groups
 from connector.wire import encode_welcome
 
@@ -80,6 +78,7 @@ class Worker:
 
     Raises:
         UnsupportedModel: some layer cannot be transferred.
+        ConfigError: peers cannot reach this rank.
     """
 
     def __init__(
@@ -100,7 +99,8 @@ class Worker:
         self._tp_size = int(parallel.tensor_parallel_size)
         self._rank = int(get_tensor_model_parallel_rank())
         self._port_offset = rank_for_ports(parallel) * self._tp_size + self._rank
-        self._host_ip = resolve_host_ip({"host_ip": settings.host_ip})
+        check_one_machine(parallel)
+        self._host_ip = own_address(settings)
         self._name = (
             f"{settings.role}:{self._host_ip}:{settings.handshake_port}:{self._port_offset}"
         )
@@ -217,7 +217,7 @@ class Worker:
         self, memory: CacheMemory, make_endpoint: Callable[[], Endpoint], check: CheckWelcome
     ) -> Role:
         settings = self._settings
-        context: zmq.Context[Any] = zmq.Context()
+        context = open_context()
         endpoints = Endpoints(make_endpoint, self._counters, self._rank)
 
         def make_peer(host: str, port: int) -> Peer:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Literal
 
+from connector.core.addresses import IPV4, is_ipv4
 from connector.core.errors import ConfigError
 from connector.core.groups import DrafterGroups
 from connector.core.keys import DEFAULTS, KNOWN_KEYS, LONGEST_S, UNUSED_KEYS
@@ -32,7 +33,7 @@ class Settings:
         role: producer or consumer.
         handshake_port: of rank 0 of data-parallel rank 0; others follow.
         notify_port: likewise, for releases.
-        host_ip: what peers are told; None lets vLLM find it.
+        host_ip: the IPv4 address that peers are told; None lets vLLM find it.
         http_port: of the serving front end, told to the proxy.
         proxy_ip: of a proxy that wants to be told that we are alive; empty for none.
         proxy_ping_port: of that proxy.
@@ -101,7 +102,7 @@ def parse_settings(extra: Mapping[str, Any], *, role: str | None) -> Settings:
         role="kv_producer" if role == "kv_producer" else "kv_consumer",
         handshake_port=get.required("handshake_port", _port),
         notify_port=get.required("notify_port", _port),
-        host_ip=get("host_ip", _text) or None,
+        host_ip=get("host_ip", _ipv4),
         http_port=get("http_port", _port),
         proxy_ip=proxy_ip,
         proxy_ping_port=get("proxy_ping_port", _port_or_0),
@@ -153,6 +154,9 @@ def check_parallelism(parallel: Any) -> None:
 
     Args:
         parallel: vLLM's ParallelConfig.
+
+    Raises:
+        ConfigError: naming the setting.
     """
     for name in (
         "pipeline_parallel_size",
@@ -162,6 +166,14 @@ def check_parallelism(parallel: Any) -> None:
         size = getattr(parallel, name)
         if size != 1:
             raise ConfigError(f"{name} is {size}; this connector supports 1 only")
+    machines = parallel.nnodes_within_dp
+    if machines > 1:
+        raise ConfigError(
+            f"nnodes is {parallel.nnodes}, so {machines} machines share tensor_parallel_size "
+            f"{parallel.tensor_parallel_size}; peers look for all ranks at the address of rank 0. "
+            "Let one machine have all tensor-parallel ranks, and split over machines by "
+            "data_parallel_size"
+        )
 
 
 def check_recomputation(settings: Settings, *, recomputes: bool, is_async_scheduling: bool) -> None:
@@ -295,6 +307,14 @@ def _text(value: Any) -> Any:
     if value is not None and not isinstance(value, str):
         raise ValueError("a text")
     return value
+
+
+def _ipv4(value: Any) -> str | None:
+    if value in (None, ""):
+        return None
+    if not is_ipv4(value):
+        raise ValueError(f"{IPV4}, as mori.io takes no host name")
+    return str(value)
 
 
 def _verify_reads(value: Any) -> Any:

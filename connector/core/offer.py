@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from connector.core.addresses import IPV4, is_ipv4
 from connector.core.errors import ForeignOffer, MalformedPayload
 from connector.core.fingerprint import PROTOCOL_VERSION
 from connector.core.groups import TransferGroups
@@ -39,7 +40,7 @@ class Address(NamedTuple):
     """Where rank 0 of an engine listens.
 
     Args:
-        host: its address.
+        host: its IPv4 address.
         handshake_port: of rank 0.
         notify_port: of rank 0.
         tp_size: ranks; their ports follow.
@@ -155,6 +156,7 @@ def parse_address(
     """
     dp_rank = params.get("remote_dp_rank")
     values = (
+        "remote_host" if embedded is None else "host in the request's id",
         *(embedded or map(params.get, _PLACE)),
         params.get("remote_tp_size") or params.get("tp_size") or tp_size,
         0 if dp_rank is None else dp_rank,
@@ -168,12 +170,18 @@ def parse_address(
 
 @lru_cache(maxsize=1024, typed=True)  # there are as many as producers
 def _address(
-    host: Any, handshake_port: Any, notify_port: Any, size: Any, dp_rank: Any, dp_local: Any
+    host_key: str,
+    host: Any,
+    handshake_port: Any,
+    notify_port: Any,
+    size: Any,
+    dp_rank: Any,
+    dp_local: Any,
 ) -> Address:
     dp_rank = _checked(dp_rank, "remote_dp_rank", 0)
     dp_local = _checked(dp_local, "remote_dp_size_local", 0)
     address = Address(
-        _checked_text(host, "remote_host"),
+        _checked_host(host, host_key),
         _checked(handshake_port, "remote_handshake_port", 1, _HIGHEST_PORT),
         _checked(notify_port, "remote_notify_port", 1, _HIGHEST_PORT),
         tp_size=_checked(size, "tp_size", 1, _MOST_RANKS),
@@ -270,11 +278,17 @@ def _prompt(extension: Mapping[str, Any]) -> Prompt:
     return Prompt(_number(extension, "prompt_tokens", 1), _text(extension, "prompt_digest"))
 
 
+def _checked_host(value: Any, key: str) -> str:
+    if not is_ipv4(value):
+        raise MalformedPayload(
+            f"{key} is {reprlib.repr(value)}; expected {IPV4}: set host_ip on the producer to its "
+            "own"
+        )
+    return str(value)
+
+
 def _text(params: Mapping[str, Any], key: str) -> str:
-    return _checked_text(params.get(key), key)
-
-
-def _checked_text(value: Any, key: str) -> str:
+    value: Any = params.get(key)
     if not isinstance(value, str) or not value:
         raise MalformedPayload(f"{key} is {reprlib.repr(value)}; expected a text")
     return value

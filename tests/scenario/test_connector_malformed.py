@@ -80,6 +80,12 @@ OF_EVERY_MODEL = (
     Case("group-too-many", lambda params: params[BLOCKS].append([1]), r"has \d groups, but this"),
     Case("transfer-missing", _drop("transfer_id"), "transfer_id is None", is_named=False),
     Case("host-missing", _drop("remote_host"), "remote_host is None", is_named=False),
+    Case(
+        "host-name",
+        _set("remote_host", "p0"),
+        "remote_host is 'p0'; expected an IPv4",
+        is_named=False,
+    ),
     Case("port-missing", _drop("remote_notify_port"), "remote_notify_port is", is_named=False),
     Case("port-no-port", _set("remote_handshake_port", 99_999), "handshake_port", is_named=False),
 )

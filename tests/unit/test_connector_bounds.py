@@ -102,6 +102,12 @@ def test_releases_leave_sockets_for_others(context: zmq.Context[Any]) -> None:
         {"tp_size": 4096},
         {"remote_tp_size": 65},
         {"remote_host": ""},
+        {"remote_host": "prefill-0.example"},
+        {"remote_host": "::1"},
+        {"remote_host": "10.0.0.300"},
+        {"remote_host": "10.1"},
+        {"remote_host": 167772162},
+        {"remote_host": ["10.0.0.2"]},
         {"remote_handshake_port": 0},
         {"remote_notify_port": 65536},
         {"remote_notify_port": 65529},
@@ -118,14 +124,35 @@ def test_an_address_that_nobody_can_listen_on_is_malformed(wrong: dict[str, Any]
 
 @pytest.mark.requirement("R10", "S6")
 @pytest.mark.parametrize(
-    "embedded", [("", 6301, 61005), ("h", 99999, 61005), ("h", 6301, 0), ("h", 65530, 61005)]
+    "embedded",
+    [
+        ("", 6301, 61005),
+        ("prefill-0", 6301, 61005),
+        ("10.0.0.3", 99999, 61005),
+        ("10.0.0.3", 6301, 0),
+        ("10.0.0.3", 65530, 61005),
+    ],
 )
 def test_neither_is_one_in_a_requests_id(embedded: tuple[str, int, int]) -> None:
     """Which comes before what the parameters say."""
     with pytest.raises(MalformedPayload):
         parse_address(PARAMS, tp_size=8, embedded=embedded)
-    fitting = parse_address(PARAMS, tp_size=8, embedded=("h", 1, 65528))
-    assert fitting[:3] == ("h", 1, 65528)
+    fitting = parse_address(PARAMS, tp_size=8, embedded=("10.0.0.3", 1, 65528))
+    assert fitting[:3] == ("10.0.0.3", 1, 65528)
+
+
+@pytest.mark.requirement("S6")
+@pytest.mark.parametrize(
+    ("embedded", "key"),
+    [(None, "remote_host"), (("p-0", 6301, 61005), "host in the request's id")],
+)
+def test_a_host_name_is_refused_with_what_to_set(
+    embedded: tuple[str, int, int] | None, key: str
+) -> None:
+    """libzmq would look it up in the thread that carries the messages of all peers."""
+    expected = f"{key} is 'p-0'; expected an IPv4 address such as 10.0.0.1: set host_ip on the prod"
+    with pytest.raises(MalformedPayload, match=expected):
+        parse_address({**PARAMS, "remote_host": "p-0"}, tp_size=8, embedded=embedded)
 
 
 @pytest.mark.requirement("R6")

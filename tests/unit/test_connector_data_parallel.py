@@ -10,7 +10,7 @@ import pytest
 from connector.core.offer import parse_address
 from connector.data_parallel import address_of, rank_for_ports, shares_a_front_end
 
-PLACE = {"remote_host": "p", "remote_handshake_port": 6301, "remote_notify_port": 61005}
+PLACE = {"remote_host": "10.0.0.1", "remote_handshake_port": 6301, "remote_notify_port": 61005}
 
 
 def parallel(rank: int, size: int, local: int, index: int, *, external: bool = False) -> Any:

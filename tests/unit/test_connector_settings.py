@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from vllm.config import ParallelConfig
 
 from connector.caches import check_peer, fingerprint_of
 from connector.core.config import check_parallelism, parse_settings
@@ -66,6 +67,9 @@ def test_upstreams_settings_are_accepted_as_they_are() -> None:
         ({"num_workers": 1.5}, "kv_producer", "num_workers is 1.5"),
         ({"transfer_timeuot": 3}, "kv_producer", "did you mean 'transfer_timeout'"),
         ({"proxy_ip": "10.0.0.9"}, "kv_producer", "proxy_ping_port and http_port are needed"),
+        ({"host_ip": "p-0"}, "kv_producer", "host_ip is 'p-0'; expected an IPv4 address such as"),
+        ({"host_ip": "::1"}, "kv_consumer", "host_ip is '::1'; expected an IPv4 address such as"),
+        ({"host_ip": 167772161}, "kv_consumer", "host_ip is 167772161; expected an IPv4 address"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_refused_by_name(
@@ -123,11 +127,31 @@ def test_listed_defaults_are_those_that_apply() -> None:
 def test_pipeline_and_context_parallelism_are_refused() -> None:
     """They split a model in ways that addresses of blocks do not cover."""
     names = ("pipeline_parallel", "decode_context_parallel", "prefill_context_parallel")
-    whole = {f"{name}_size": 1 for name in names}
+    sizes = {f"{name}_size": 1 for name in names}
+    whole = {**sizes, "nnodes_within_dp": 1}
     check_parallelism(SimpleNamespace(**whole))
-    for size in whole:
+    for size in sizes:
         with pytest.raises(ConfigError, match=f"{size} is 4; this connector supports 1 only"):
             check_parallelism(SimpleNamespace(**{**whole, size: 4}))
+
+
+@pytest.mark.requirement("R5")
+@pytest.mark.parametrize("dp_size", [1, 2])
+def test_tensor_parallelism_over_machines_is_refused(dp_size: int) -> None:
+    """Peers dial all ranks where rank 0 is; data parallelism has an address for each engine."""
+
+    def split(tp_size: int, nnodes: int) -> ParallelConfig:
+        return ParallelConfig(
+            tensor_parallel_size=tp_size,
+            data_parallel_size=dp_size,
+            data_parallel_size_local=1,
+            nnodes=nnodes,
+            distributed_executor_backend="mp",
+        )
+
+    check_parallelism(split(tp_size=8, nnodes=dp_size))
+    with pytest.raises(ConfigError, match=f"nnodes is {2 * dp_size}, so 2 machines share tensor_p"):
+        check_parallelism(split(tp_size=16, nnodes=2 * dp_size))
 
 
 def test_no_known_key_is_listed_twice() -> None:
