@@ -89,8 +89,9 @@ EDGE_MUTANTS = (
         breaks="After a failure reads go through the same queue pairs.",
         module="connector.endpoint",
         qualname="Endpoints.retire",
-        right="if endpoint is not self._current:",
-        wrong="if True:",
+        right="if endpoint is self._current:",
+        wrong="if False:",
+        faults=("queue-pair-error",),
     ),
     Mutant(
         name="queue-pair-not-destroyed",
