@@ -24,7 +24,7 @@ from faults.cli import logs
 from faults.cli.commands import COMMANDS, Command
 from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE
 from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome, plain_text
-from faults.cli.usage import explain_usage
+from faults.cli.usage import OnceOnly, explain_usage
 from sim.errors import TestbedError, UsageError
 
 _OF_THE_MACHINE = (
@@ -78,7 +78,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app.callback()(_root)
     for command in COMMANDS:
         function = command.load() if command.name in arguments else _title(command)
-        app.command(command.name, short_help=command.summary)(function)
+        app.command(command.name, cls=OnceOnly, short_help=command.summary)(function)
     return app
 
 

@@ -5,15 +5,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import typer
 from pydantic import ValidationError
+from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
+from sim.errors import UsageError
 from sim.hints import nearest
 
 _PROGRAM = "faultlab"
 _BEFORE_THE_COMMAND = {"--log-level": "debug", "--log-format": "json"}
+
+
+class OnceOnly(TyperCommand):
+    """A command that takes no value twice: of two, the last one would count without a word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Raises UsageError."""
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        options = [param for param in given if isinstance(param, TyperOption)]
+        for option in options:
+            times = options.count(option)
+            if times > 1 and not (option.multiple or option.is_flag):
+                name = max(option.opts, key=len)
+                hint = "; faultlab compare takes two connectors" * (name == "--connector")
+                raise UsageError(f"{name} is given {times} times; give it once{hint}")
+        return super().parse_args(ctx, args)
 
 
 def explain_usage(error: TyperException, commands: Iterable[str]) -> str:

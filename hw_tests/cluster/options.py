@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple, get_args
 
+from connector.core.addresses import is_ipv4
 from hw_tests.cluster.reach import Settings, Target, Way
 from hw_tests.cluster.remote import BEAT_S
 from hw_tests.cluster.suites import SERVED, SUITES, needed_after, own_after
@@ -212,6 +213,8 @@ def _target(name: str, given: argparse.Namespace) -> Target:
     host, _, address = getattr(given, name).partition("=")
     if not host or host.startswith("-"):  # which ssh would take for an option
         raise BadOptions(f"--{name} {getattr(given, name)!r}: needed HOST or HOST=ADDRESS")
+    if address and not is_ipv4(address):  # which is all that engines take
+        raise BadOptions(f"--{name} {host}={address}: needed an IPv4 address, such as 10.0.0.1")
     port = 0 if given.way != "hand" else free_port("")
     return Target(host, address or _address_of(host, given), _environment(name, given.env), port)
 

@@ -261,6 +261,7 @@ def test_hosts_that_differ_are_told_apart() -> None:
         (["--inside", "no-such-docker exec -i lab"], "no command no-such-docker here"),
         (["--way", "ssh", "--producer=-oProxyCommand=x"], "needed HOST or HOST=ADDRESS"),
         (["--way", "ssh", "--producer", "=10.0.0.1"], "needed HOST or HOST=ADDRESS"),
+        (["--way", "ssh", "--producer", "a=b"], "--producer a=b: needed an IPv4 address"),
         (["--silence", "4"], "--silence 4: this side gives a sign each 2 s; say more than 4"),
         (["--", "--arm=sim"], "--arm after --: a run sets that itself"),
         (["--suite=pair", "--", "-k", "x", "--junitxml", "a.xml"], "--junitxml after --"),

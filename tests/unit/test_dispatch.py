@@ -86,6 +86,11 @@ def test_a_log_option_after_the_command_is_told_where_it_belongs(
         ("campaign --seeds 5:2", "--seeds 5:2: expected N, or A:B with A below B, such as 100 or"),
         ("--log-level foo run", "--log-level foo: expected one of debug, info, warning, error; s"),
         ("run --check ful", "--check ful: expected one of incremental, full (did you mean 'full'"),
+        (
+            "campaign --seeds 1 --connector moriio --connector=hybrid",
+            "--connector is given 2 times; give it once; faultlab compare takes two connectors",
+        ),
+        ("run --requests 2 --requests 3", "--requests is given 2 times; give it once"),
         ("campaign", "Missing option '--seeds' (The first N seeds, or A up to B); see"),
         ("diff a", "Missing argument 'B' (The directory of another); see faultlab diff --help"),
         ("rum", "No such command 'rum'; did you mean 'run'?; there are: run, campaign, "),

@@ -335,9 +335,10 @@ def test_engines_take_turns_and_are_forgotten_when_they_fall_silent() -> None:
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--port", "0"], "give --prefill and --decode, or --ping-port"),
-        (["--port", "0", "--prefill", "10.0.0.1:8000"], "expected a URL such as"),
-        (["--port", "0", "--ping-port", "1", "--timeout", "-1"], "expected a positive number"),
+        (["--port", "8000"], "give --prefill and --decode, or --ping-port"),
+        (["--port", "0"], "expected a port from 1 to 65535"),
+        (["--port", "8000", "--prefill", "10.0.0.1:8000"], "expected a URL such as"),
+        (["--port", "8000", "--ping-port", "1", "--timeout", "-1"], "expected seconds above 0"),
         (["--help"], "--ping-port PORT"),
     ],
 )
