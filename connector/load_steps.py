@@ -255,10 +255,15 @@ class LoadSteps:
         return load.endpoint.transport.read(batch.session, batch.ours, batch.theirs, batch.sizes)
 
     def _report(self, load: Load, *, is_loaded: bool, now: float) -> None:
-        request, about = load.order.request_id, self._about(load)
         load.is_reported = True
-        self._results.add(request, is_loaded=is_loaded)  # first: what follows may fail
-        seconds = round(now - load.started, 6)
+        try:  # first: the engine may end of the result, and its log has to say why
+            self._tell(load, is_loaded=is_loaded, seconds=round(now - load.started, 6))
+        finally:
+            self._results.add(load.order.request_id, is_loaded=is_loaded)
+        self._confirmation.end(load)
+
+    def _tell(self, load: Load, *, is_loaded: bool, seconds: float) -> None:
+        about = self._about(load)
         if is_loaded:
             assert load.peer is not None
             assert load.endpoint is not None
@@ -273,8 +278,7 @@ class LoadSteps:
             if load.first_reason:
                 load.reason += f"; the first reads were given up: {load.first_reason}"
             about.error("load-failed", cause=load.cause, reason=load.reason, seconds=seconds)
-            dump(about, request, load.peer.name if load.peer is not None else None)
-        self._confirmation.end(load)
+            dump(about, load.order.request_id, load.peer.name if load.peer is not None else None)
 
     def _about(self, load: Load) -> Log:
         order = load.order

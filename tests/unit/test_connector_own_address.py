@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from vllm.distributed.kv_transfer.kv_connector.v1.moriio import moriio_common
 
 from connector import own_address as module
 from connector.core.config import parse_settings
@@ -21,7 +22,7 @@ def told(extra: dict[str, Any]) -> str:
 
 @pytest.mark.requirement("R5", "S6")
 def test_host_ip_comes_before_vllms_guess(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("VLLM_HOST_IP", "10.0.0.7")
+    monkeypatch.setattr(moriio_common, "get_ip", lambda: "10.0.0.7")
     assert told({}) == told({"host_ip": ""}) == told({"host_ip": None}) == "10.0.0.7"
     assert told({"host_ip": "10.0.0.1"}) == "10.0.0.1"
 
@@ -32,7 +33,7 @@ def test_a_guess_that_peers_would_refuse_ends_the_start(
     guess: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rather than each request."""
-    monkeypatch.setenv("VLLM_HOST_IP", guess)
+    monkeypatch.setattr(moriio_common, "get_ip", lambda: guess)
     with pytest.raises(ConfigError, match=f"host_ip is not set, and vLLM takes '{guess}' for"):
         told({})
 

@@ -24,7 +24,7 @@ def counted(owners: dict[int, str], *landings: Any) -> dict[str, Transferred]:
 
     def locate(region: Any, offsets: Any, sizes: Any) -> Any:
         worker = SimpleNamespace(engine=SimpleNamespace(name="d0"))
-        return (worker, SimpleNamespace(block_id=np.array(region))) if region else None
+        return (worker, SimpleNamespace(blocks=np.unique(region))) if region else None
 
     blocks: Any = SimpleNamespace(node=lambda _: SimpleNamespace(newest_owner_among=newest))
     count = TransferCount(locate, blocks, "epilogue")
