@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hw_tests.arms import ARMS
+from hw_tests.arms import ARMS, run_beside
 from hw_tests.arms.mori_cpu.build import Unavailable, prepare
 from hw_tests.child import ChildFailed
 from hw_tests.conformance.arm import Case
@@ -27,6 +27,22 @@ def test_what_fails_beside_the_library_fails_here_with_its_text() -> None:
         pytest.skip(reason)
     with pytest.raises(ChildFailed, match=r"exit code 1\n.*Traceback"):
         arm.run(Case("9.9", _check, frozenset()))
+
+
+@pytest.mark.parametrize(("said", "passes"), [("\n9.9\nlate log", True), ("case 9.9", False)])
+def test_a_process_that_ends_before_its_case_does_fails(
+    tmp_path: Path, said: str, passes: bool
+) -> None:
+    """As when the library ends it with exit code 0: only `run_case` tells that the case is over."""
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\nprintf '%s' '{said}'\n")
+    python.chmod(0o755)
+    case = Case("9.9", _check, frozenset())
+    if passes:
+        run_beside("mori-cpu", case, python, {})
+        return
+    with pytest.raises(ChildFailed, match=r"9\.9: exit code 0 before its end\ncase 9\.9"):
+        run_beside("mori-cpu", case, python, {})
 
 
 def test_a_missing_tool_is_named_with_its_remedy(
