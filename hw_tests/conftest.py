@@ -44,7 +44,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Raises UsageError: an option that would be without effect on this arm."""
+    """Raises UsageError: an option with which no test runs, or one without effect on this arm."""
+    _refuse_what_runs_no_test(config)
     if _on_rocm(config):
         return
     for name in ("--require-hardware", "--peer"):
@@ -54,6 +55,16 @@ def pytest_configure(config: pytest.Config) -> None:
                 f"{name}{value}: --arm {config.getoption('--arm')} needs nothing of this or any "
                 f"other machine; use it with --arm rocm, or leave it out"
             )
+
+
+def _refuse_what_runs_no_test(config: pytest.Config) -> None:
+    """Such a run would count its tests as passed, or end well without any."""
+    for name in ("--setup-plan", "--setup-only"):
+        if config.getoption(name.replace("-", "")):
+            raise pytest.UsageError(f"{name}: no test would run, and all would pass; leave it out")
+    if config.getoption("collectonly") and config.getoption("--require-hardware"):
+        raise pytest.UsageError("--collect-only with --require-hardware: nothing would be tested; "
+                                "leave one of them out")  # fmt: skip
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

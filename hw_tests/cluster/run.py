@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from hw_tests.cluster.options import Options
 from hw_tests.cluster.reach import command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import Report, Test, read_junit
-from hw_tests.cluster.suites import SERVED, SUITES, combined
+from hw_tests.cluster.suites import ADDOPTS, SERVED, SUITES, combined
 from hw_tests.outcome import ONE_HOST
 from hw_tests.process.arms import PRELOADED
 from hw_tests.process.host_pair import HostPair
@@ -163,6 +164,7 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     arguments += [f"--arm={options.arm}", f"--junitxml={junit.absolute()}"]
     arguments += combined(SUITES[options.suite].both, options.narrowed)
     plugin = HostPair(hosts, on_this_machine=local)
+    os.environ.pop(ADDOPTS, None)
     code = pytest.main(arguments, plugins=[_Named(plugin)])
     if code == pytest.ExitCode.INTERRUPTED:
         raise KeyboardInterrupt

@@ -34,6 +34,9 @@ SUITES = {
     "geometry": Suite([], ["hw_tests/process/test_process_geometry.py", *_LONG]),
 }
 
+ADDOPTS = "PYTEST_ADDOPTS"
+"""A variable with options of pytest; none of a run come from there."""
+
 _OWN = {
     "load": ("--prefill", "--decode", "--control", "--prefill-url", "--decode-url", "--control-url",
              "--router-port", "--start-within", "--unverified", "--out"),

@@ -208,9 +208,15 @@ def test_a_host_can_be_joined_by_a_typed_command(
 
 
 def test_what_a_command_leaves_is_here_where_its_output_says(mark: str, tmp_path: Path) -> None:
-    """Its folder there is gone with the host; no path of it is told."""
-    host = far_host("local", tmp_path / "logs", mark)
-    write = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text('all'); print(sys.argv[1])"
+    """Its folder there is gone with the host; no path of it is told.
+
+    And options of pytest in the environment there have not reached it.
+    """
+    host = far_host("local", tmp_path / "logs", mark, {"PYTEST_ADDOPTS": "--setup-plan"})
+    write = (
+        "import os, pathlib, sys; text = os.environ.get('PYTEST_ADDOPTS', 'all');"
+        "pathlib.Path(sys.argv[1]).write_text(text); print(sys.argv[1])"
+    )
     ended = host.run("recall", ["-c", write, f"{OUT}/recall.json"], 60)
     host.close()
     assert ended.exit_code == 0

@@ -22,7 +22,7 @@ from hw_tests.cluster.facts import differences, facts_of, missing
 from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.reach import local_command
 from hw_tests.cluster.report import NOTES, Report, Test, read_junit, write
-from hw_tests.cluster.run import examine_hosts, take
+from hw_tests.cluster.run import examine_hosts, run_pair, take
 from hw_tests.cluster.suites import SUITES, combined
 from hw_tests.outcome import ONE_HOST
 
@@ -282,6 +282,24 @@ def test_a_bad_command_line_is_refused_with_a_remedy(
         parse(given)
     assert main(given) == 2
     assert said in capsys.readouterr().err
+
+
+def test_only_the_run_itself_gives_options_to_pytest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None come from the environment."""
+    given: list[str] = []
+
+    def run(arguments: list[str], plugins: object) -> int:
+        given.extend([*arguments, os.environ.get("PYTEST_ADDOPTS", "")])
+        return 5
+
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--setup-plan")
+    monkeypatch.setattr("pytest.main", run)
+    options = parse(["--arm=sim", "--suite=pair", "--out", str(tmp_path / "new")])
+    run_pair(options, told_hosts({}, {}), Report("sim", {}))
+    assert "hw_tests/process" in given
+    assert "--setup-plan" not in given
 
 
 def test_results_are_not_lost_for_want_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:

@@ -141,9 +141,17 @@ def test_a_machine_that_lacks_nothing_is_looked_at_once(folder: Path) -> None:
     [
         (["--require-hardware"], "--require-hardware: --arm sim needs nothing of this"),
         (["--peer", "node2:6300"], "--peer node2:6300: --arm sim needs nothing of this"),
+        (["--setup-plan"], "--setup-plan: no test would run"),
+        (["--arm=rocm", "--setup-only"], "--setup-only: no test would run"),
+        (
+            ["--arm=rocm", "--require-hardware", "--collect-only"],
+            "--collect-only with --require-hardware: nothing would be tested",
+        ),
     ],
 )
-def test_an_option_without_effect_is_refused(folder: Path, given: list[str], told: str) -> None:
+def test_an_option_that_tests_nothing_or_is_without_effect_is_refused(
+    folder: Path, given: list[str], told: str
+) -> None:
     """By pytest's exit code for bad usage."""
     code, said = run(folder, *given)
     assert code == pytest.ExitCode.USAGE_ERROR
