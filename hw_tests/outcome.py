@@ -15,6 +15,11 @@ NO_RECALL: Final = "recall not judged"
 ONE_HOST: Final = "both sides on one host, which tells nothing of two"
 
 
+def narrowed_by(left_out: Iterable[str]) -> str:
+    """A caveat: options by which less was run than there is."""
+    return f"narrowed: {' '.join(left_out)}"
+
+
 def verdict(outcome: Outcome, caveats: Iterable[str], why: str) -> str:
     """In one line; only a good outcome claims what caveats take back."""
     named = caveats if outcome == "pass" else ()

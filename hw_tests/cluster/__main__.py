@@ -17,8 +17,8 @@ from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.report import NOTES, Report, write
 from hw_tests.cluster.run import NotReady, commands, connect, examine_hosts, run_each, run_pair
 from hw_tests.cluster.served import run_served, served_commands
-from hw_tests.cluster.suites import SERVED
-from hw_tests.outcome import EXIT_CODES
+from hw_tests.cluster.suites import SERVED, narrowing
+from hw_tests.outcome import EXIT_CODES, narrowed_by
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     settings = {"command": list(arguments), "run": options.settings.run, "started": started}
     report = Report(options.arm, settings)
+    if options.suite not in SERVED and (left_out := narrowing(options.narrowed)):
+        report.caveats.append(narrowed_by(left_out))
     print(f"{options.arm}: {NOTES[options.arm]}", flush=True)
     code = _run(options, report)
     digest = write(report, options.out)

@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 from connector.core.addresses import is_ipv4
 from hw_tests.cluster.reach import Settings, Target, Way
 from hw_tests.cluster.remote import BEAT_S
-from hw_tests.cluster.suites import SERVED, SUITES, needed_after, own_after
+from hw_tests.cluster.suites import SERVED, SUITES, needed_after, option, own_after
 from hw_tests.load.verified import WANTED, verifies
 from hw_tests.option_types import command, port, seconds, url
 from hw_tests.process.arms import PROCESS_ARMS
@@ -236,7 +236,7 @@ def _address_of(host: str, given: argparse.Namespace) -> str:
 
 def _check_after(given: argparse.Namespace) -> None:
     """Raises BadOptions: what comes after -- is against what comes before it."""
-    after = [word.partition("=")[0] for word in given.pytest]
+    after = [option(word) for word in given.pytest]
     if own := [word for word in after if word in own_after(given.suite)]:
         raise BadOptions(f"{own[0]} after --: a run sets that itself; leave it out there (what can "
                          "be chosen comes before --, see --help)")  # fmt: skip

@@ -161,6 +161,7 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     junit = options.out / "pair.xml"
     local = all(host.address == HOST for host in hosts.values())
     arguments = [f"--rootdir={_ROOT}", f"-c={_ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
+    arguments += ["-p", "no:xdist"]  # its processes would not know the hosts
     arguments += [f"--arm={options.arm}", f"--junitxml={junit.absolute()}"]
     arguments += combined(SUITES[options.suite].both, options.narrowed)
     plugin = HostPair(hosts, on_this_machine=local)

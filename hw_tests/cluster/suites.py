@@ -42,13 +42,40 @@ _OWN = {
              "--router-port", "--start-within", "--unverified", "--out"),
     "recall": ("--url", "--control-url", "--unverified", "--out"),
 }  # fmt: skip
-_OWN_OF_PYTEST = ("--arm", "--peer", "--junitxml", "--junit-xml", "--rootdir", "-c")
+_OTHER_PROCESSES = ("-n", "--numprocesses", "--dist", "-d", "--tx", "-f", "--looponfail")
+"""Of pytest-xdist, whose processes would not know the hosts."""
+_OWN_OF_PYTEST = ("--arm", "--peer", "--junitxml", "--junit-xml", "--rootdir", "-c",
+                  *_OTHER_PROCESSES)  # fmt: skip
 _NEEDED = {"load": ("--trace",)}
 
 
 def own_after(suite: str) -> Sequence[str]:
     """Options that a run gives itself to pytest, or to the client of a suite."""
     return _OWN.get(suite, _OWN_OF_PYTEST)
+
+
+def option(word: str) -> str:
+    """The name in ``--name=value``, ``-n1`` or ``-n=1``."""
+    return word.partition("=")[0] if word.startswith("--") else word[:2]
+
+
+def narrowing(after: Sequence[str]) -> list[str]:
+    """What of further arguments of pytest leaves out tests of a suite, as it was given.
+
+    A path leaves out none: it is one more beside those of the suite.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in "qvslx":  # which may stand before another letter, as in -qk
+        parser.add_argument(f"-{flag}", action="count")
+    for flag in ("-k", "-m", "--deselect", "--ignore", "--ignore-glob"):
+        parser.add_argument(flag, action="append", default=[])
+    found = vars(parser.parse_known_args(after)[0])
+    told = []
+    for name, values in found.items():
+        if isinstance(values, list):
+            flag = f"-{name}" if len(name) == 1 else f"--{name.replace('_', '-')}"
+            told += [f"{flag} {value}" for value in values]
+    return told
 
 
 def needed_after(suite: str) -> Sequence[str]:

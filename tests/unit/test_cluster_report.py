@@ -207,6 +207,32 @@ def test_a_run_that_tested_nothing_has_an_exit_code_of_its_own(
         assert main([*SSH, "--suite", "pair", *out]) == code
 
 
+@pytest.mark.parametrize(
+    ("after", "caveats"),
+    [
+        (["-k", "one or two", "-x"], ["narrowed: -k one or two"]),
+        (["-qkone", "-m=soak"], ["narrowed: -k one -m soak"]),
+        (["--deselect=a.py::b", "--ignore", "c"], ["narrowed: --deselect a.py::b --ignore c"]),
+        (["-v", "--tb=short"], []),
+    ],
+)
+def test_what_was_left_out_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: list[str], caveats: list[str]
+) -> None:
+    """In verdict, JSON and page; how loud a run is leaves out nothing."""
+    connected(told_hosts({"boot": "a"}, {"boot": "b"}), monkeypatch)
+    monkeypatch.setattr(
+        "hw_tests.cluster.__main__.run_pair",
+        lambda _options, _hosts, report: report.tests.append(PASSED),
+    )
+    assert main([*SSH, "--suite=pair", "--out", str(tmp_path / "new"), "--", *after]) == 0
+    document = json.loads((tmp_path / "new/report.json").read_text())
+    assert document["caveats"] == caveats
+    assert document["verdict"].startswith(", ".join(["pass", *caveats]) + ": 1 passed")
+    page = (tmp_path / "new/report.html").read_text()
+    assert all(f"Caveat: {caveat}." in page for caveat in caveats)
+
+
 def test_a_report_has_the_hash_of_everything_and_says_what_is_unverified(tmp_path: Path) -> None:
     """A file that is changed afterwards is noticed."""
     (tmp_path / "node1").mkdir()
@@ -265,6 +291,11 @@ def test_hosts_that_differ_are_told_apart() -> None:
         (["--silence", "4"], "--silence 4: this side gives a sign each 2 s; say more than 4"),
         (["--", "--arm=sim"], "--arm after --: a run sets that itself"),
         (["--suite=pair", "--", "-k", "x", "--junitxml", "a.xml"], "--junitxml after --"),
+        (["--", "-n", "1"], "-n after --: a run sets that itself"),
+        (["--", "-n1"], "-n after --"),
+        (["--", "--numprocesses=2"], "--numprocesses after --"),
+        (["--", "--dist=load"], "--dist after --"),
+        (["--", "-d", "--tx", "popen"], "-d after --"),
         (["--arm=sim", "--", "--require-hardware"], "--arm sim is no hardware"),
     ],
 )
@@ -300,6 +331,7 @@ def test_only_the_run_itself_gives_options_to_pytest(
     run_pair(options, told_hosts({}, {}), Report("sim", {}))
     assert "hw_tests/process" in given
     assert "--setup-plan" not in given
+    assert "no:xdist" in given, "whose workers would not know the hosts"
 
 
 def test_results_are_not_lost_for_want_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
