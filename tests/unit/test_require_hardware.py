@@ -46,8 +46,12 @@ def preflight(peers):
     bad = [Finding(f"check {n}", False, "F", "N", f"R{n}") for n in json.loads(os.environ["LACKS"])]
     return [Finding("good", True, "F", "N", None), *bad]
 
+class Absent:
+    unavailable = staticmethod(lambda: "needs CPython 3.10")
+
 arms = types.ModuleType("hw_tests.arms")
-arms.ARMS, arms.Arm, arms.preflight = dict.fromkeys(("sim", "rocm")), object, preflight
+arms.ARMS = {"sim": None, "rocm": None, "mori-cpu": Absent}
+arms.Arm, arms.preflight = object, preflight
 sys.modules["hw_tests.arms"] = arms
 """
 
@@ -134,6 +138,19 @@ def test_a_machine_that_lacks_nothing_is_looked_at_once(folder: Path) -> None:
     code, said = run(folder, "--arm=rocm", "-k", "runs")
     assert (code, counts(said)["passed"]) == (0, 1)
     assert (folder / "asked").read_text() == "[]\n"
+
+
+@pytest.mark.parametrize(("ci", "code", "outcome"), [("true", 1, "error"), ("", 0, "skipped")])
+def test_an_arm_that_cannot_be_had_fails_in_ci(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ci: str, code: int, outcome: str
+) -> None:
+    """Elsewhere its tests are skipped, with the reason."""
+    (folder / "test_arm.py").write_text("def test_uses_the_arm(arm): ...\n")
+    monkeypatch.setenv("CI", ci)
+    found, said = run(folder, "--arm=mori-cpu", "-k", "uses_the_arm", "-rs")
+    assert found == code, said
+    assert "needs CPython 3.10" in said
+    assert outcome in counts(said), said
 
 
 @pytest.mark.parametrize(
