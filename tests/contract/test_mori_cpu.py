@@ -29,7 +29,9 @@ def test_what_fails_beside_the_library_fails_here_with_its_text() -> None:
         arm.run(Case("9.9", _check, frozenset()))
 
 
-@pytest.mark.parametrize(("said", "passes"), [("\n9.9\nlate log", True), ("case 9.9", False)])
+@pytest.mark.parametrize(
+    ("said", "passes"), [("\n9.9-_check\nlate log", True), ("case 9.9-_check", False)]
+)
 def test_a_process_that_ends_before_its_case_does_fails(
     tmp_path: Path, said: str, passes: bool
 ) -> None:
@@ -41,7 +43,7 @@ def test_a_process_that_ends_before_its_case_does_fails(
     if passes:
         run_beside("mori-cpu", case, python, {})
         return
-    with pytest.raises(ChildFailed, match=r"9\.9: exit code 0 before its end\ncase 9\.9"):
+    with pytest.raises(ChildFailed, match=r"9\.9-_check: exit code 0 before its end\ncase 9"):
         run_beside("mori-cpu", case, python, {})
 
 
