@@ -43,6 +43,16 @@ def seal(
     return digest
 
 
+def discard(out: Path) -> None:
+    """Remove the report of an earlier run, which whatever ends this one would leave behind.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    for path in (out, out.with_suffix(".html"), sums_beside(out)):
+        path.unlink(missing_ok=True)
+
+
 def sums_beside(out: Path) -> Path:
     """Where the hashes of a report are that shares its folder with others."""
     return out.with_suffix(".sha256")

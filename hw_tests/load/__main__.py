@@ -24,7 +24,7 @@ from hw_tests.load.verified import WANTED, verifies
 from hw_tests.option_types import command, count, factor, json_file, port, seconds, share, url
 from hw_tests.outcome import EXIT_CODES, NOT_COMPARED, Outcome
 from hw_tests.registered import compare
-from hw_tests.sealed import seal, sums_beside
+from hw_tests.sealed import discard, seal, sums_beside
 from sim.errors import UsageError
 
 _FIRST = {"requests": 20, "max_prompt_tokens": 2000, "max_output_tokens": 32, "deadline": 900.0}
@@ -36,6 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     begin, 130 if it was interrupted; no server is left in any case."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    servers = _servers(options)
+    try:
+        _discard(servers, options)
+    except OSError as error:
+        parser.error(str(error))
     for name, value in _FIRST.items():
         if getattr(options, name) is None:
             setattr(options, name, value if options.first else _ALL[name])
@@ -47,7 +52,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UsageError, ValueError, OSError) as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    servers = _servers(options)
     try:
         found = asyncio.run(_run(plan, servers, options))
     except KeyboardInterrupt:
@@ -69,6 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     digest = seal(found, options.out, page, [plan.trace, *logs], sums)
     print("\n".join([*lines(found), f"{digest}  {options.out}; sha256sum -c {sums.name}"]))
     return EXIT_CODES[outcome]
+
+
+def _discard(servers: Servers, options: argparse.Namespace) -> None:
+    """Remove what an earlier run has left here: its logs would be evidence of this one."""
+    discard(options.out)
+    for server in servers.all():
+        server.log.unlink(missing_ok=True)
 
 
 def _wrong(options: argparse.Namespace) -> str:

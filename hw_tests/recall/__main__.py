@@ -16,7 +16,7 @@ from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
 from hw_tests.recall.tables import NO_LOGS, counters_table, page, plain, recall_table
 from hw_tests.registered import Evidence, compare
-from hw_tests.sealed import seal, sums_beside
+from hw_tests.sealed import discard, seal, sums_beside
 from hw_tests.unverified import NOTE
 
 
@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_s=options.timeout,
     )
     try:
+        discard(options.out)
         report = asyncio.run(_run(plan, options, _keep_logs(options)))
     except (ValueError, OSError) as error:
         parser.error(str(error))

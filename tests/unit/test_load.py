@@ -206,6 +206,17 @@ def test_the_command_explains_itself(
     assert told in capsys.readouterr().err
 
 
+def test_nothing_of_an_earlier_run_is_evidence(tmp_path: Path) -> None:
+    """Its logs and its report are gone before anything is looked at."""
+    left = [tmp_path / name for name in ("load.json", "load.html", "load.sha256")]
+    left += [tmp_path / f"{name}.log" for name in ("prefill", "decode", "control", "router")]
+    for path in left:
+        path.write_text("of an earlier run")
+    with pytest.raises(SystemExit):
+        main([*command(tmp_path)[3:], "--trace", "no/such"])
+    assert [path.name for path in left if path.exists()] == []
+
+
 def test_an_engine_that_somebody_else_has_started_is_not_struck(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

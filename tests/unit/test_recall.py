@@ -448,6 +448,16 @@ def test_a_server_that_is_not_there_is_named(
     assert deployment.decode.received == []
 
 
+def test_a_run_that_cannot_begin_leaves_no_earlier_report(
+    deployment: Deployment, out: Path
+) -> None:
+    """Whoever looks for its outcome would read that of another run."""
+    assert deployment.ask(out)[0] == 0
+    with pytest.raises(SystemExit):
+        deployment.ask(out, "--control-url", "http://127.0.0.1:9")
+    assert list(out.parent.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
