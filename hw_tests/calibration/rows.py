@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -129,7 +130,8 @@ def _row(place: str, fields: dict[str, Any]) -> Row:
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: {error}; expected a row of {','.join(COLUMNS)}") from None
     least = min(shape.message_bytes, shape.batch, shape.qps, shape.calls)
-    if shape.op not in ("read", "write") or least < 1 or row.latency_us <= 0:
-        raise ValueError(f"{place}: {shape} took {row.latency_us} us; expected read or write, "
-                         "numbers of 1 or more and a latency above 0")  # fmt: skip
+    is_known = shape.backend in ("rdma", "xgmi") and shape.op in ("read", "write")
+    if not is_known or least < 1 or not 0 < row.latency_us < math.inf:
+        raise ValueError(f"{place}: {shape} took {row.latency_us} us; expected rdma or xgmi, read "
+                         "or write, numbers of 1 or more and a finite latency above 0")  # fmt: skip
     return row

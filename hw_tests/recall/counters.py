@@ -73,7 +73,7 @@ async def read_counters(session: aiohttp.ClientSession, engines: Sequence[str]) 
     """What ``engines`` have counted since they started.
 
     Raises:
-        ValueError: one of them shows no metrics.
+        ValueError: one of them shows no metrics, or what cannot be read as such.
     """
     totals: dict[str, float] = {}
     for url in engines:
@@ -84,8 +84,11 @@ async def read_counters(session: aiohttp.ClientSession, engines: Sequence[str]) 
         except (aiohttp.ClientError, OSError) as error:
             cause = f"{type(error).__name__}: {error}"
             raise ValueError(f"{url}/metrics cannot be read ({cause})") from None
-        for family in text_string_to_metric_families(text):
-            for sample in family.samples:
-                if (name := _SAMPLES.get(sample.name)) is not None:
-                    totals[name] = totals.get(name, 0) + sample.value
+        try:
+            samples = [each for of in text_string_to_metric_families(text) for each in of.samples]
+        except (ValueError, IndexError) as error:  # the latter of a label without a name
+            raise ValueError(f"{url}/metrics is not Prometheus' text ({error})") from None
+        for sample in samples:
+            if (name := _SAMPLES.get(sample.name)) is not None:
+                totals[name] = totals.get(name, 0) + sample.value
     return Counters(**totals)

@@ -114,7 +114,10 @@ def test_a_published_row_has_its_initiators(tmp_path: Path) -> None:
     [
         ("a,b\n1,2\n", "has no column hardware, backend"),
         (",".join(COLUMNS) + "\nx,rdma,read,many,1,1,1,1,s\n", "line 2: invalid literal"),
-        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,0,s\n", "expected read or write, numbers"),
+        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,0,s\n", "read or write, numbers"),
+        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,nan,s\n", "a finite latency above 0"),
+        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,inf,s\n", "a finite latency above 0"),
+        (",".join(COLUMNS) + "\nx,tcp,read,8,1,1,1,5,s\n", "expected rdma or xgmi"),
     ],
 )
 def test_a_wrong_table_is_refused(
@@ -124,6 +127,6 @@ def test_a_wrong_table_is_refused(
     path = tmp_path / "rows.csv"
     path.write_text(text)
     with pytest.raises(SystemExit) as ended:
-        main(["--rows", str(path), "--out", str(tmp_path / "out")])
+        main(["--compare-only", "--rows", str(path), "--out", str(tmp_path / "out")])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err

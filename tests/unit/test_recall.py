@@ -398,6 +398,14 @@ def test_a_server_that_counts_no_drafts_says_so(deployment: Deployment, out: Pat
     assert "<td>no drafts</td><td>no drafts</td>" in out.with_suffix(".html").read_text()
 
 
+def test_metrics_that_cannot_be_read_are_a_failure(deployment: Deployment, out: Path) -> None:
+    """As of a label without a name."""
+    deployment.control.metrics = lambda _requests: 'vllm:hybrid_read_loads_total{""} 1\n'
+    code, document = deployment.ask(out)
+    assert code == 1
+    assert f"not known: {deployment.control.url}/metrics is not" in document["verdict"]
+
+
 @pytest.mark.parametrize("arm", ["decode", "control"])
 def test_a_server_without_metrics_is_a_failure(arm: str, deployment: Deployment, out: Path) -> None:
     """The report says why nothing is known, and with --unverified that nothing is."""
