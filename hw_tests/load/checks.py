@@ -65,6 +65,15 @@ def blocks_were_read(counted: _Counted, *, expected: bool) -> Check:
     return Check(name, counted.failed_loads == 0 and (counted.loads > 0 or not expected), seen)
 
 
+def control_loads_nothing(counted: _Counted) -> Check:
+    """Or it answers from what was handed over, as a decode engine under another address does."""
+    name = "the control loads nothing"
+    if isinstance(counted, str):
+        return Check(name, False, f"not known: {counted}")
+    seen = f"{counted.loads:g} loads, and {counted.failed_loads:g} that failed"
+    return Check(name, counted.loads == counted.failed_loads == 0, seen)
+
+
 def drafts_are_accepted(router: _Counted, control: _Counted, gap: float) -> Check:
     """As many of the drafts behind the router as of the control's, but for ``gap``."""
     name = "drafts are accepted as often as the control's"

@@ -16,6 +16,7 @@ from hw_tests.load.checks import (
     Check,
     all_served,
     blocks_were_read,
+    control_loads_nothing,
     drafts_are_accepted,
     errors_are_told,
     loads_are_verified,
@@ -107,11 +108,13 @@ class Run:
     async def phases(self) -> AsyncIterator[Phase]:
         """Each when it is over."""
         plain = requests_of(self._plan.trace, self._plan.limits, seed=0)
+        before = await self.counters()
         first = await self._undisturbed("undisturbed", plain, reads=True)
         counted = await self.counters()
-        first.checks.append(
-            drafts_are_accepted(counted["router"], counted["control"], self._plan.acceptance_gap)
-        )
+        first.checks += [
+            drafts_are_accepted(counted["router"], counted["control"], self._plan.acceptance_gap),
+            control_loads_nothing(since(before["control"], counted["control"])),
+        ]
         yield first
         yield await self._undisturbed("again, all of it cached", plain, reads=False)
         for number, name in enumerate(self._plan.acts, 1):

@@ -7,7 +7,13 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, get_args
 
-from hw_tests.load.checks import Check, blocks_were_read, drafts_are_accepted, loads_are_verified
+from hw_tests.load.checks import (
+    Check,
+    blocks_were_read,
+    control_loads_nothing,
+    drafts_are_accepted,
+    loads_are_verified,
+)
 from hw_tests.outcome import NO_RECALL, NOT_COMPARED, UNVERIFIED, Outcome, verdict
 from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.attribution import Lost, attribute
@@ -99,6 +105,8 @@ class Report:
         done = []
         if self.is_verified or (not isinstance(router, str) and not isinstance(control, str)):
             done.append(drafts_are_accepted(router, control, self.acceptance_gap))
+        if self.is_verified or not isinstance(control, str):
+            done.append(control_loads_nothing(control))
         if self.is_verified or not isinstance(router, str):
             done += [blocks_were_read(router, expected=True), self._each_text_was_read()]
         if self.is_verified:

@@ -19,6 +19,7 @@ from hw_tests.load.boot import boot_lines
 from hw_tests.load.checks import (
     all_served,
     blocks_were_read,
+    control_loads_nothing,
     drafts_are_accepted,
     errors_are_told,
     loads_are_verified,
@@ -237,6 +238,7 @@ async def undisturbed(tmp_path: Path, *, verified: int, is_verified: bool) -> di
         engine.metrics = lambda requests: "".join(
             f"vllm:hybrid_read_{name}_total {each * requests}\n" for name, each in counters.items()
         ) + "vllm:kv_cache_usage_perc 0\n"  # fmt: skip
+    engines[2].metrics = lambda _requests: ""
     limits = Limits(2, 600, 5, 0.1, 1000)
     trace = write_trace(tmp_path / "trace.jsonl")
     plan = Plan(trace, limits, [], 0.1, 20, 5, 60, 0.1, exact=False, is_verified=is_verified)
@@ -336,6 +338,10 @@ def test_checks_of_answers_and_counters() -> None:
     assert not loads_are_verified(none, expected=True).passed
     assert loads_are_verified(none, expected=False).passed
     assert not loads_are_verified("no metrics", expected=False).passed
+    assert control_loads_nothing(none).passed
+    assert not control_loads_nothing(some).passed
+    assert not control_loads_nothing(Counters(failed_loads=1)).passed
+    assert not control_loads_nothing("no metrics").passed
     assert drafts_are_accepted(some, some, 0.1).passed
     assert drafts_are_accepted(none, none, 0.1).passed
     assert not drafts_are_accepted(Counters(10, 10, 5), some, 0.1).passed

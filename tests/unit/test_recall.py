@@ -382,6 +382,14 @@ def test_nothing_that_was_handed_over_is_a_failure(
     assert deployment.ask(out, *more)[0] == 1, "the answers were computed again"
 
 
+def test_a_control_that_loads_is_a_failure(deployment: Deployment, out: Path) -> None:
+    """As a decode engine does under another of its addresses."""
+    deployment.control.metrics = counted(loads=1)
+    code, document = deployment.ask(out)
+    assert code == 1
+    assert "FAIL: the control loads nothing: 6 loads" in document["verdict"]
+
+
 def test_each_text_has_to_be_handed_over(deployment: Deployment, out: Path) -> None:
     """Loads of the first text say nothing of the second; the remedy is named."""
     deployment.decode.metrics = lambda requests: counted(loads=1)(min(requests, 6))
