@@ -160,18 +160,20 @@ class Report:
         return red[0] if red else ""
 
     def _proves_nothing(self) -> str:
-        """Why no error could have been seen, if none could."""
+        """Why hardly an error could have been seen, if so."""
         control = [answer for _, answer in self.pairs()]
         if self.same_words:
             is_alike = len({answer.text for answer in control}) < 2
             return "the control answers every question alike" if is_alike else ""
-        blind = {answer.words for answer in control}
-        blind -= {answer.words for answer in control if answer.found}
-        lengths = ", ".join(map(str, sorted(blind)))
+        found: dict[int, list[bool]] = {}
+        for answer in control:
+            found.setdefault(answer.words, []).append(answer.found)
+        weak = [f"{sum(of)} of {len(of)} codes in {words} words"
+                for words, of in sorted(found.items()) if 2 * sum(of) < len(of)]  # fmt: skip
         return (
-            f"the control found no code in {lengths} words, so none could be lost there; ask a "
-            "model that does, or with --same-words"
-        ) if blind else ""  # fmt: skip
+            f"the control found {', '.join(weak)}, less than half, so too few could be lost; ask a "
+            "model that finds more, or with --same-words"
+        ) if weak else ""  # fmt: skip
 
     def _of_control(self) -> str:
         return f"of the control's {sum(c.found for _, c in self.pairs())} right answers"

@@ -21,8 +21,6 @@ from load_runs import assert_sealed, engine_log
 from hw_tests.outcome import NOT_COMPARED, UNVERIFIED
 from hw_tests.recall import attribution
 from hw_tests.recall.__main__ import main
-from hw_tests.recall.ask import Answer
-from hw_tests.recall.report import Report
 from hw_tests.recall.texts import MAX_NEEDLES
 
 PATIENCE_S = 20
@@ -170,32 +168,6 @@ def test_codes_that_only_the_control_finds_are_lost(
     assert attribution.TWICE in page
 
 
-@pytest.mark.parametrize(
-    ("router", "control", "why"),
-    [
-        ("--", "++", attribution.TWICE),
-        ("-+", "++", attribution.HANDED_OVER),
-        ("+-", "++", attribution.OWN_CACHE),
-        ("--", "+-", attribution.UNSURE),
-    ],
-)
-def test_a_lost_code_is_attributed(router: str, control: str, why: str) -> None:
-    """By what both servers answered to its two questions, found (+) or not."""
-
-    def answers(arm: str, needle: str, outcomes: str) -> list[Answer]:
-        return [
-            Answer(arm, 500, 0, needle, 0.5, "123456", hit, text="123456" if mark == "+" else "0")
-            for hit, mark in zip(("part", "whole"), outcomes, strict=True)
-        ]
-
-    given = [*answers("router", "kettle", router), *answers("control", "kettle", control)]
-    given += [*answers("router", "candle", "-+"), *answers("control", "candle", "++")]
-    report = Report({}, {}, given, {})
-    lost = [one for one in report.attributed() if one.answer.needle == "kettle"]
-    assert {one.why for one in lost} == {why}
-    assert {one.in_text for one in report.attributed()} == {2}
-
-
 def test_logs_of_the_engines_are_evidence_of_their_caches(
     deployment: Deployment, out: Path
 ) -> None:
@@ -229,7 +201,7 @@ def test_a_control_that_finds_nothing_proves_nothing(
     deployment.decode.answer = deployment.control.answer = lambda prompt: f" {len(prompt)}"
     code, document = deployment.ask(out)
     assert (code, document["passed"], document["outcome"]) == (3, False, "INCOMPLETE")
-    assert document["verdict"].startswith("INCOMPLETE: the control found no code in 120 words")
+    assert document["verdict"].startswith("INCOMPLETE: the control found 0 of 6 codes in 120 words")
     assert "--same-words" in document["verdict"]
     assert document["verdict"] in capsys.readouterr().out
     page = out.with_suffix(".html").read_text()
@@ -241,7 +213,7 @@ def test_a_control_that_finds_nothing_proves_nothing(
     deployment.decode.answer = deployment.control.answer = remember_short
     code, document = deployment.ask(out, "--words", "120,400")
     assert (code, document["outcome"]) == (3, "INCOMPLETE")
-    assert "found no code in 400 words" in document["verdict"]
+    assert "found 0 of 6 codes in 400 words, less than half" in document["verdict"]
 
 
 def test_the_same_words_are_asked_for_where_no_code_can_be(
