@@ -24,6 +24,7 @@ from hw_tests.load.verified import WANTED, verifies
 from hw_tests.option_types import command, count, factor, json_file, port, seconds, share, url
 from hw_tests.outcome import EXIT_CODES, NOT_COMPARED, Outcome
 from hw_tests.registered import compare
+from hw_tests.same_server import same_server
 from hw_tests.sealed import discard, seal, sums_beside
 from sim.errors import UsageError
 
@@ -89,7 +90,7 @@ def _wrong(options: argparse.Namespace) -> str:
         return f"--prefill and --decode do not both set {WANTED}; do, or say --unverified"
     if not options.decode and (far := [name for name in options.act or [] if _is_on_decode(name)]):
         return f"--act {far[0]} needs --decode: only an engine that is started here is struck"
-    if options.control_url == options.decode_url:
+    if same_server(options.control_url, options.decode_url):
         return (
             f"--control-url {options.control_url} answers from what was handed over; "
             "name a colocated server"

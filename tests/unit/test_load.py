@@ -194,6 +194,10 @@ def test_a_server_that_ends_at_once_stops_the_run(tmp_path: Path) -> None:
             ["--control-url", "http://u", "--decode-url", "http://u"],
             "--control-url http://u answers from what was",
         ),
+        (
+            ["--control-url", "http://localhost:9", "--decode-url", "http://127.0.0.1:9"],
+            "--control-url http://localhost:9 answers from what was",
+        ),
         (["--act", "bombed"], "invalid choice: 'bombed'"),
     ],
 )

@@ -408,7 +408,8 @@ def test_a_control_that_is_an_arm_of_the_router_is_refused(
     deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The router itself or a decode engine behind it would only be compared with itself."""
-    for url in (deployment.url, deployment.decode.url):
+    decode = deployment.decode.url
+    for url in (deployment.url, decode, decode.replace("127.0.0.1", "localhost")):
         with pytest.raises(SystemExit) as ended:
             deployment.ask(out, "--control-url", url)
         assert ended.value.code == 2

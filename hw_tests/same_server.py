@@ -1,0 +1,25 @@
+"""Whether two URLs lead to one server, however its host is spelled."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Set
+from urllib.parse import urlsplit
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def same_server(one: str, other: str) -> bool:
+    """As far as names and ports tell: another address of the same host is another server."""
+    return one == other or bool(_endpoints(one) & _endpoints(other))
+
+
+def _endpoints(url: str) -> Set[tuple[str, int]]:
+    """Addresses and port; none of a host that is not known."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or _PORTS[parts.scheme]
+        found = socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+    except (OSError, ValueError, LookupError):
+        return frozenset()
+    return {(str(address[0]), port) for *_, address in found}
