@@ -69,6 +69,12 @@ class Phase:
     control: list[Reply] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
 
+    @property
+    def agrees(self) -> bool:
+        """Whether any answer is the control's: if none is, they may be of another model."""
+        pairs = zip(self.router, self.control, strict=True)
+        return any(one.served and other.served and one.text == other.text for one, other in pairs)
+
 
 @dataclass(frozen=True)
 class Servers:
@@ -225,7 +231,7 @@ def document(
     return {
         "passed": passed(phases) and stopped is None,
         "stopped": stopped,
-        "caveats": [] if plan.is_verified else [UNVERIFIED],
+        "caveats": [*([] if plan.is_verified else [UNVERIFIED]), *_disagree(phases)],
         "note": NOTE,
         "plan": {**asdict(plan), "trace": str(plan.trace)},
         "phases": [asdict(phase) for phase in phases],
@@ -234,3 +240,8 @@ def document(
             for arm, of in counters.items()
         },
     }
+
+
+def _disagree(phases: Sequence[Phase]) -> list[str]:
+    names = [phase.name for phase in phases if not phase.agrees]
+    return [f"no answer is the control's ({'; '.join(names)})"] if names else []

@@ -13,6 +13,9 @@ import aiohttp
 
 from sim.workload import load_trace, prompt_token_ids, scale
 
+_CHARACTER_BYTES = 4
+"""Fewer tokens may be the beginning of one character, which is not shown."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -103,7 +106,7 @@ async def send_all(
 
 async def _send(session: aiohttp.ClientSession, url: str, model: str, request: Request) -> Reply:
     body = {"model": model, "prompt": request.prompt, "max_tokens": request.max_tokens}
-    body |= {"temperature": 0, "seed": 0, "ignore_eos": True}
+    body |= {"temperature": 0, "seed": 0, "ignore_eos": True, "skip_special_tokens": False}
     began, status, text, error = time.monotonic(), 0, "", None
     try:
         async with session.post(f"{url}/v1/completions", json=body) as response:
@@ -121,4 +124,8 @@ def _text(body: Any) -> str:
     choice = body["choices"][0]
     if choice.get("finish_reason") == "error":  # as an engine tells of a failed load in a stream
         raise ValueError("the completion ended with an error")
-    return str(choice["text"])
+    text = str(choice["text"])
+    tokens = (body.get("usage") or {}).get("completion_tokens") or 0
+    if not text and not 0 < tokens < _CHARACTER_BYTES:
+        raise ValueError(f"the completion is empty, of {tokens} tokens")
+    return text

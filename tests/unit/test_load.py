@@ -233,7 +233,9 @@ def test_an_engine_that_somebody_else_has_started_is_not_struck(
     assert "--act decode-killed needs --decode" in capsys.readouterr().err
 
 
-async def undisturbed(tmp_path: Path, *, verified: int, is_verified: bool) -> dict[str, Any]:
+async def undisturbed(
+    tmp_path: Path, *, verified: int, is_verified: bool, answer: str = "one two three"
+) -> dict[str, Any]:
     """The document of two undisturbed phases with engines that somebody else has started; of each
     two loads so many are verified."""
     engines = [FakeEngine() for _ in range(3)]
@@ -242,6 +244,7 @@ async def undisturbed(tmp_path: Path, *, verified: int, is_verified: bool) -> di
         engine.metrics = lambda requests: "".join(
             f"vllm:hybrid_read_{name}_total {each * requests}\n" for name, each in counters.items()
         ) + "vllm:kv_cache_usage_perc 0\n"  # fmt: skip
+    engines[1].answer = lambda _prompt: answer
     engines[2].metrics = lambda _requests: ""
     limits = Limits(2, 600, 5, 0.1, 1000)
     trace = write_trace(tmp_path / "trace.jsonl")
@@ -269,6 +272,17 @@ def test_reads_of_an_engine_of_somebody_else_have_to_be_verified(tmp_path: Path)
     assert {(one["name"], one["seen"]) for one in red} == {
         (f"every load is verified ({WANTED})", "2 of 4 loads")
     }
+
+
+def test_other_answers_than_the_controls_are_told(tmp_path: Path) -> None:
+    """In the verdict if there are no equal ones; an empty one is none."""
+    other = asyncio.run(undisturbed(tmp_path, verified=2, is_verified=True, answer="four"))
+    assert (other["passed"], len(other["caveats"])) == (True, 1)
+    assert other["caveats"][0].startswith("no answer is the control's (undisturbed; again")
+    empty = asyncio.run(undisturbed(tmp_path, verified=2, is_verified=True, answer=""))
+    assert not empty["passed"]
+    seen = [check["seen"] for phase in empty["phases"] for check in phase["checks"]]
+    assert any("0 of 2 served" in one and "the completion is empty" in one for one in seen)
 
 
 def test_what_was_not_looked_at_is_in_the_verdict(tmp_path: Path) -> None:
