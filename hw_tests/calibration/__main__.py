@@ -27,10 +27,18 @@ _LOOPS = {
 }
 
 
+_MEASURED = {"arm": "sim", "backend": "rdma", "memory": "cpu", "first": False}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 if all was written, 2 if something cannot be done here."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    for key, value in _MEASURED.items():
+        if getattr(options, key) is None:
+            setattr(options, key, value)
+        elif options.rows:
+            parser.error(f"--{key} says what to measure, and --rows measures nothing; drop one")
     try:
         base = find_fabric(options.base)
         rows = read_rows(options.rows) if options.rows else _measured(options)
@@ -98,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure mori.io, fit a fabric for faultlab run --fabric, compare the two.",
     )
     add = parser.add_argument
-    add("--arm", choices=sorted(ARMS), default="sim", help="what is measured (%(default)s)")
+    add("--arm", choices=sorted(ARMS), help="what is measured (sim)")
     add("--rows", type=file, metavar="CSV", help="take this table and measure nothing")
     add(
         "--hardware",
@@ -107,14 +115,14 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="for the table and the fabric",
     )
-    add("--backend", default="rdma", choices=["rdma", "xgmi", "rdma,xgmi"],
-        help="XGMI is measured and compared, and not fitted (%(default)s)")  # fmt: skip
-    add("--memory", choices=["cpu", "gpu"], default="cpu", help="for RDMA (%(default)s)")
+    add("--backend", choices=["rdma", "xgmi", "rdma,xgmi"],
+        help="XGMI is measured and compared, and not fitted (rdma)")  # fmt: skip
+    add("--memory", choices=["cpu", "gpu"], help="for RDMA (cpu)")
     add("--fabric", default="mi300x-thor2", help="with --arm sim: what is there to be measured")
     add("--base", default="mi300x-thor2", metavar="NAME|FILE.toml",
         help="fabric to begin with; what rows do not tell stays near it (%(default)s)")  # fmt: skip
     add("--compare-only", action="store_true", help="fit nothing; compare with --base")
-    add("--first", action="store_true", help="a third of the rows")
+    add("--first", action="store_true", default=None, help="a third of the rows")
     add("--out", type=folder, required=True, metavar="FOLDER",
         help="for benchmark.csv, fabric.toml, parity.json and parity.txt")  # fmt: skip
     return parser

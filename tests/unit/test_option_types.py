@@ -127,6 +127,8 @@ REFUSED = [
     (calibrate, ["--out", "/proc/x"], "--out: '/proc/x'"),
     (calibrate, ["--out", FOLDER, "--hardware="], "--hardware: ''"),
     (calibrate, ["--out", FOLDER, "--rows", "no.csv"], "--rows: 'no.csv'"),
+    (calibrate, ["--out", FOLDER, "--rows", __file__, "--arm", "sim"], "--arm says what to"),
+    (calibrate, ["--out", FOLDER, "--rows", __file__, "--first"], "--first says what to"),
 ]  # fmt: skip
 
 
