@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hw_tests.recall import attribution
-from hw_tests.recall.ask import Answer
+from hw_tests.recall.ask import Answer, Hit
 from hw_tests.recall.counters import Counters
 from hw_tests.recall.report import Report
 
@@ -42,10 +42,12 @@ def test_a_control_that_finds_less_than_half_proves_too_little() -> None:
 def test_a_lost_code_is_attributed(router: str, control: str, why: str) -> None:
     """By what both servers answered to its two questions, found (+) or not."""
 
+    hits: tuple[Hit, Hit] = ("part", "whole")
+
     def answers(arm: str, needle: str, outcomes: str) -> list[Answer]:
         return [
             Answer(arm, 500, 0, needle, 0.5, "123456", hit, text="123456" if mark == "+" else "0")
-            for hit, mark in zip(("part", "whole"), outcomes, strict=True)
+            for hit, mark in zip(hits, outcomes, strict=True)
         ]
 
     given = [*answers("router", "kettle", router), *answers("control", "kettle", control)]
