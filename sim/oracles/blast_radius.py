@@ -36,6 +36,7 @@ class BlastRadius(Oracle):
         self._spoilt: dict[str, Integers] = {}
         """Of each block the generation in which bytes landed, or a transfer failed, or -1."""
         self._held: dict[str, list[tuple[str, list[int]]]] = {}
+        self._loaded: dict[str, None] = {}
         self._load_failed: dict[str, None] = {}
         """Requests whose load failed, as the connector says, whatever it failed of."""
 
@@ -70,13 +71,15 @@ class BlastRadius(Oracle):
             self._failed.setdefault(request, (self.kernel.now_ns, status))
 
     def receiving_finished(self, node: str, rank: int, request_id: str, *, failed: bool) -> None:
-        if failed:
-            self._load_failed[logical_id(request_id)] = None
+        reported = self._load_failed if failed else self._loaded
+        reported[logical_id(request_id)] = None
 
     def blocks_not_loaded(self, node: str, rank: int, block_ids: list[int]) -> None:
+        """Of loads that a step waits for; another's end is reported as such, before its blocks."""
         for request, held in self._held.items():
             ids = [block for where, blocks in held if where == node for block in blocks]
-            if request not in self._ended and not set(block_ids).isdisjoint(ids):
+            is_known = request in self._ended or request in self._loaded
+            if not is_known and not set(block_ids).isdisjoint(ids):
                 self._load_failed[request] = None
 
     # ---------------------------------------------------------------- verdicts

@@ -92,6 +92,16 @@ def test_a_request_whose_load_is_reported_as_failed_is_not_innocent() -> None:
     assert [violation.request_id for violation in world.violations] == ["r1"]
 
 
+def test_blocks_of_a_load_that_went_well_may_not_be_reported() -> None:
+    """O7: the connector says itself that r1 is loaded, and takes its blocks with those of r0."""
+    world, _, other = two_loads()
+    world.tell("transfer_ended", other, "SUCCESS")
+    world.tell("receiving_finished", "d0", 0, "r1-d0", failed=False)
+    world.tell("blocks_not_loaded", "d0", 0, [4, 5, 6, 7])
+    end(world, "r1")
+    assert [violation.request_id for violation in world.violations] == ["r1"]
+
+
 def test_an_error_without_any_failed_transfer_is_not_judged_here() -> None:
     """O7 is about transfers."""
     world, _, other = two_loads("SUCCESS")
