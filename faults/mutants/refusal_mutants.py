@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faults.mutants.mutant import QUEUED, READ_ONCE, Mutant
+from faults.mutants.mutant import QUEUED, READ_ONCE, Change, Mutant
 
 _VERIFIED = {"extra_config.verify_reads": "all"}
 _UNPROTECTED = QUEUED | {"extra_config.defer_timeout": "0.02"}
@@ -52,7 +52,16 @@ REFUSAL_MUTANTS = (
         qualname="_check_same",
         right="if theirs.digest != ours.digest:",
         wrong="if False:",
+        also=(  # each of the two digests has the prompt in it
+            Change(
+                module="connector.core.offer",
+                qualname="_digest",
+                right="packed + prompt.digest.encode()",
+                wrong="packed",
+            ),
+        ),
         settings={"workload.prompt_tokens": "[200, 200]", "workload.interval_ms": "0"},
+        faults=("mixed-up-params",),
     ),
     Mutant(
         name="unverified-peer-accepted",
