@@ -8,14 +8,14 @@ from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any
 
-from vllm.utils.network_utils import get_open_port
-
 from connector.core.config import Settings
 from connector.counters import Counters
 from connector.logs import log
 from connector.memory import CacheMemory
 from connector.transport import Transport
 from connector.wire import MemoryDescriptors
+
+_ANY_PORT = 0  # one that was looked for before could be another rank's by the time it is opened
 
 
 @dataclass(eq=False)
@@ -119,7 +119,7 @@ def open_endpoint(host_ip: str, name: str, settings: Settings, memory: CacheMemo
     Raises:
         TransportError: the memory cannot be registered.
     """
-    transport = Transport(host_ip, get_open_port(), name, settings)
+    transport = Transport(host_ip, _ANY_PORT, name, settings)
     whole = None if memory.backing is None else transport.register(memory.backing)
     local: dict[str, tuple[Any, int]] = {}
     descriptors: MemoryDescriptors = {}

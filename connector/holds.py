@@ -35,14 +35,13 @@ class HoldBook:
         self._tp_size = tp_size
         self._lock = threading.Lock()
         self._incarnation = ""
-        self._by_request: dict[str, _Hold] = {}
         self._by_number: dict[int, _Hold] = {}
         self._by_transfer: dict[str, dict[int, _Hold]] = {}
         self._sent: list[str] = []
         self._renewed: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self._by_request)
+        return len(self._by_number)
 
     @property
     def incarnation(self) -> str:
@@ -54,7 +53,6 @@ class HoldBook:
             self._incarnation = orders.incarnation
             for expected in orders.expected:
                 hold = _Hold(expected)
-                self._by_request[expected.request_id] = hold
                 self._by_number[expected.number] = hold
                 same = self._by_transfer.setdefault(expected.transfer_id, {})
                 same[expected.number] = hold
@@ -125,9 +123,9 @@ class HoldBook:
         same = self._by_transfer.get(transfer_id, {})  # a retried prefill has its predecessor's id
         return next(iter(same.values()), None)
 
-    def _tell(self, request_ids: Iterable[str], event: HoldEvent) -> None:
-        for request_id in request_ids:
-            hold = self._by_request.get(request_id)
+    def _tell(self, numbers: Iterable[int], event: HoldEvent) -> None:
+        for number in numbers:
+            hold = self._by_number.get(number)
             if hold is not None:  # a revocation may cross the release that ended the hold
                 self._advance(hold, event)
 
@@ -141,7 +139,6 @@ class HoldBook:
         return move.actions
 
     def _forget(self, expected: ExpectedHold) -> None:
-        del self._by_request[expected.request_id]
         del self._by_number[expected.number]
         self._renewed.discard(expected.number)
         same = self._by_transfer[expected.transfer_id]

@@ -152,6 +152,7 @@ class LoadSteps:
         incarnation = order.hold.incarnation if order.hold is not None else None
         if not peer.connect(now, incarnation):
             return False
+        self._peers.check_source(peer, order.address)
         self._peers.check_safe(peer, order.hold)
         return peer.open_sessions(order.plan)
 
@@ -216,8 +217,7 @@ class LoadSteps:
     def _do(self, load: Load, action: LoadAction, now: float) -> None:
         order = load.order
         if action is LoadAction.POST_READS:
-            for batch in load.batches:
-                load.statuses.append(self._post(load, batch))
+            self._post_all(load)
         elif action is LoadAction.START_OVER:
             load.start_over()
             self._counters.add("repeated_loads")
@@ -227,6 +227,13 @@ class LoadSteps:
             self._releaser.release(ReleaseOrder(order.request_id, order.share))
         else:
             self._report(load, is_loaded=action is LoadAction.REPORT_LOADED, now=now)
+
+    def _post_all(self, load: Load) -> None:
+        """The library waits for room for each batch, and the loads of all peers with it: so after
+        one that found none the others count as refused, too."""
+        for batch in load.batches:
+            is_full = bool(load.statuses) and is_queue_full(load.statuses[-1])
+            load.statuses.append(load.statuses[-1] if is_full else self._post(load, batch))
 
     def _post_again(self, load: Load, now: float) -> None:
         """Repeat reads that the library had no room for, after a while that grows.
@@ -244,6 +251,8 @@ class LoadSteps:
             self._counters.add("queue_full")
             for index in full:
                 load.statuses[index] = self._post(load, load.batches[index])
+                if is_queue_full(load.statuses[index]):
+                    break
             full = _full(load)
         if full and not load.next_at:
             load.next_at = now + load.backoff_s

@@ -96,9 +96,9 @@ class StepOrders(KVConnectorMetadata):
     Args:
         incarnation: of the producer's scheduler, which its ranks tell to peers.
         expected: holds that may be asked about from now on.
-        offered: request ids whose blocks are handed over.
-        revoked: request ids whose blocks are not held any longer.
-        dropped: request ids that ended without handing anything over.
+        offered: numbers of holds whose blocks are handed over.
+        revoked: numbers of holds whose blocks are not held any longer.
+        dropped: numbers of holds whose requests ended without handing anything over.
         settles: whether a hand-off may end with this step, so that the device has to be quiescent
             before its output is used.
         kept: holds to keep alive from now on.
@@ -109,9 +109,9 @@ class StepOrders(KVConnectorMetadata):
 
     incarnation: str = ""
     expected: list[ExpectedHold] = field(default_factory=list)
-    offered: list[str] = field(default_factory=list)
-    revoked: list[str] = field(default_factory=list)
-    dropped: list[str] = field(default_factory=list)
+    offered: list[int] = field(default_factory=list)
+    revoked: list[int] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
     settles: bool = False
     kept: list[KeepOrder] = field(default_factory=list)
     loads: list[LoadOrder] = field(default_factory=list)

@@ -6,7 +6,7 @@ Used by the loader's thread alone. Nothing here waits: the loader calls again an
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -170,7 +170,8 @@ class Peer:
         self._sources.clear()  # of a welcome that could not be taken in as a whole
         self.endpoint.transport.add_peer(welcome.metadata.agent_metadata)
         addresses = iter(welcome.metadata.kv_caches_base_addr)
-        memories: dict[bytes, Any] = {}
+        firsts = dict.fromkeys(regions[0] for regions in welcome.descriptors.values() if regions)
+        memories = {packed: unpack_memory(packed) for packed in firsts}
         for layer in self._memory.layers:
             packed = welcome.descriptors.get(layer.name, [])
             if len(packed) != len(layer.regions):
@@ -178,13 +179,10 @@ class Peer:
                     f"{self.name} has {len(packed)} memory regions for {layer.name}, here it has "
                     f"{len(layer.regions)}"
                 )
-            first = packed[0]
-            if first not in memories:
-                memories[first] = unpack_memory(first)
             address = next(addresses, None)
             if address is None:
                 raise MalformedPayload(f"{self.name} advertises too few addresses")
-            remote = memories[first]
+            remote = _widest(memories[packed[0]], memories.values())
             local, local_base = self.endpoint.local[layer.name]
             heads = welcome.metadata.kv_head_layouts.get(layer.name)
             self._sources.append(
@@ -348,3 +346,14 @@ class Peer:
         if self._questions is not None:
             self._questions.close()
             self._questions = None
+
+
+def _widest(memory: Any, others: Iterable[Any]) -> Any:
+    """The largest of a peer's memories that has all of ``memory`` in it.
+
+    Each that is read from costs a session, and the peer registers all of its pages with the device
+    meanwhile. Those of recurrent layers overlap, and the whole allocation has them all.
+    """
+    start, end = memory.data, memory.data + memory.size
+    around = [m for m in others if m.data <= start and end <= m.data + m.size]
+    return max(around, key=lambda each: each.size)

@@ -93,6 +93,23 @@ class PeerBook:
                 self._counters.add("malformed_messages")
                 self._log.warning("message-dropped", peer=peer.name, reason=str(error))
 
+    def check_source(self, peer: Peer, address: Address) -> None:
+        """Refuse a connected peer that is another rank than `source` wanted: it has other heads, of
+        the same shape.
+
+        Raises:
+            PeerMismatch: naming both.
+        """
+        assert peer.welcome is not None
+        place = peer.welcome.place
+        wanted = source_rank(self._rank, self._tp_size, address.tp_size)
+        if place is not None and place != (wanted, address.tp_size):
+            raise PeerMismatch(
+                f"{peer.name} is rank {place.rank} of {place.tp_size}, and rank {wanted} of "
+                f"{address.tp_size} was to be read from; the router has to pass "
+                "remote_handshake_port and tp_size on as they are"
+            )
+
     def check_safe(self, peer: Peer, hold: HoldId | None) -> None:
         """Tell once of a connected peer that it cannot confirm that it holds blocks, or what.
 

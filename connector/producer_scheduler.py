@@ -95,7 +95,7 @@ class ProducerScheduler:
         if request.request_id in self._running:
             return  # resumed after a preemption
         transfer_id = params.get("transfer_id")
-        if not isinstance(transfer_id, str):  # none, or one that no message can carry
+        if not isinstance(transfer_id, str) or not transfer_id:  # none that a message can carry
             transfer_id = params["transfer_id"] = f"sidecar-{request.request_id}"
         self._num_holds += 1
         expected = ExpectedHold(request.request_id, transfer_id, self._num_holds)
@@ -131,9 +131,9 @@ class ProducerScheduler:
         _, expected = running
         payload = encode(self._groups, blocks)
         if request.status not in _HANDED_OVER or not any(payload):
-            self._next_orders().dropped.append(request.request_id)
+            self._next_orders().dropped.append(expected.number)
             return False, None
-        self._next_orders().offered.append(request.request_id)
+        self._next_orders().offered.append(expected.number)
         now = time.monotonic()
         self._leases[request.request_id] = _Lease(
             LeaseState.HOLDING, now, now + self._hold_timeout_s, expected
@@ -194,7 +194,7 @@ class ProducerScheduler:
         if LeaseAction.EXTEND in move.actions:
             lease.deadline = now + self._hold_timeout_s
         if LeaseAction.REVOKE in move.actions:
-            self._next_orders().revoked.append(lease.expected.request_id)
+            self._next_orders().revoked.append(lease.expected.number)
             self._counters.add("expired_leases")
             self._log.warning(
                 "hold-expired",
@@ -220,5 +220,12 @@ class ProducerScheduler:
             "remote_block_ids": payload,
             **self._address_params,
             "transfer_id": expected.transfer_id,
-            EXTENSION_KEY: make_extension(hold, payload, firsts, self._hold_timeout_s, prompt),
+            EXTENSION_KEY: make_extension(
+                hold,
+                payload,
+                firsts,
+                self._hold_timeout_s,
+                prompt,
+                tp_size=self._address_params["tp_size"],
+            ),
         }

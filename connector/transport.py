@@ -27,6 +27,7 @@ from mori.io import (
 from connector.core.config import Settings
 from connector.core.errors import ConnectorError
 
+_POST_BATCH = "MORI_IO_POST_BATCH_SIZE"
 _QUEUE_PAIRS = "MORI_IO_QP_PER_TRANSFER"
 _XGMI_ONLY_PORT = 1
 """Of an engine without an RDMA device, which copies over XGMI instead."""
@@ -50,7 +51,7 @@ class Transport:
 
     Args:
         host_ip: that peers connect to.
-        port: likewise; has to be free.
+        port: likewise; 0 for any that is free. The library ends the process if it is taken.
         name: of the rank, for the library's messages; made unique for each start, because the
             library cannot reach a peer that comes back under a name it has known.
         settings: of this engine.
@@ -60,7 +61,10 @@ class Transport:
         self._engine = IOEngine(f"{name}:{uuid.uuid4().hex}", IOEngineConfig(host_ip, port))
         self.has_read = False
         """Whether anything was read through it."""
-        self.refuses_whole = settings.post_batch_size == -1 and _queue_pairs(settings) == 1
+        self.refuses_whole = (
+            _in_force(_POST_BATCH, settings.post_batch_size) == -1
+            and _in_force(_QUEUE_PAIRS, settings.qp_per_transfer) == 1
+        )
         """Whether nothing of a batch is under way that found no room in the send queue."""
         self._backend = BackendType.XGMI if settings.backend == "xgmi" else BackendType.RDMA
         if self._backend == BackendType.XGMI:
@@ -134,12 +138,12 @@ class Transport:
         return uses_queue_pairs
 
 
-def _queue_pairs(settings: Settings) -> int:
-    """For one peer. The environment overrides our settings, and 0 stands for what is no number."""
-    given = os.environ.get(_QUEUE_PAIRS)
-    if given is None:
-        return settings.qp_per_transfer
-    return int(given) if given.isdecimal() else 0
+def _in_force(key: str, setting: int) -> int:
+    """The environment overrides our settings, and 0 stands for what is no number."""
+    try:
+        return int(os.environ.get(key, setting))
+    except ValueError:
+        return 0
 
 
 def unpack_memory(descriptor: bytes) -> Any:

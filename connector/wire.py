@@ -13,7 +13,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from vllm.distributed.kv_transfer.kv_connector.v1.moriio.moriio_common import (
@@ -40,6 +40,13 @@ class AgentMetadata(MoRIIOAgentMetadata):
     hybrid: dict[str, Any] = {}  # noqa: RUF012  # msgspec copies the default
 
 
+class RankPlace(NamedTuple):
+    """One of ``tp_size`` tensor-parallel ranks."""
+
+    rank: int
+    tp_size: int
+
+
 @dataclass(frozen=True)
 class Welcome:
     """A peer's answer to the handshake.
@@ -50,6 +57,7 @@ class Welcome:
         incarnation: of its scheduler; None from an upstream peer.
         fingerprint: of its caches; None from an upstream peer.
         digests: whether it can be asked for our kind of digests.
+        place: of the rank that answers; None from an upstream peer.
     """
 
     metadata: AgentMetadata
@@ -57,6 +65,7 @@ class Welcome:
     incarnation: str | None
     fingerprint: Fingerprint | None
     digests: bool = False
+    place: RankPlace | None = None
 
 
 def encode_welcome(
@@ -64,6 +73,7 @@ def encode_welcome(
     descriptors: MemoryDescriptors,
     incarnation: str,
     fingerprint: Fingerprint,
+    place: RankPlace,
 ) -> tuple[bytes, bytes]:
     """The two frames that answer ``get_meta_msg``."""
     extension = {
@@ -71,6 +81,8 @@ def encode_welcome(
         "incarnation": incarnation,
         "fingerprint": fingerprint,
         "digest": DIGEST,
+        "rank": place.rank,
+        "tp_size": place.tp_size,
     }
     return (
         msgspec.msgpack.encode(AgentMetadata(**metadata, hybrid=extension)),
@@ -109,9 +121,9 @@ def decode_welcome(first: bytes, second: bytes) -> Welcome:
     if not isinstance(fingerprint, dict):
         raise MalformedPayload(f"fingerprint is {reprlib.repr(fingerprint)}; expected a mapping")
     digests = extension.get("digest") == DIGEST
-    return Welcome(
-        metadata, descriptors, _text(extension, "incarnation"), fingerprint, digests=digests
-    )
+    place = RankPlace(_number(extension, "rank"), _number(extension, "tp_size", 1))
+    incarnation = _text(extension, "incarnation")
+    return Welcome(metadata, descriptors, incarnation, fingerprint, digests=digests, place=place)
 
 
 # ------------------------------------------------------- is it held, and what is in it?

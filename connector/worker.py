@@ -46,7 +46,7 @@ from connector.releaser import Releaser
 from connector.renewer import Renewer
 from connector.side_channel import open_context
 from connector.vllm_specs import layer_specs, transfer_groups
-from connector.wire import encode_welcome
+from connector.wire import RankPlace, encode_welcome
 
 
 class LoadFailed(ConnectorError):
@@ -188,6 +188,7 @@ class Worker:
         backend: str,
     ) -> Role:
         holds = HoldBook(self._tp_size)
+        place = RankPlace(self._rank, self._tp_size)
         attention = [layer for layer in memory.layers if not layer.is_state]
         metadata = {
             "engine_id": f"{self._host_ip}:{self._settings.handshake_port}",
@@ -208,7 +209,9 @@ class Worker:
             self._settings.notify_port + self._port_offset,
             holds,
             Digester(memory),
-            lambda: encode_welcome(metadata, endpoint.descriptors, holds.incarnation, fingerprint),
+            lambda: encode_welcome(
+                metadata, endpoint.descriptors, holds.incarnation, fingerprint, place
+            ),
             self._counters,
         )
         return ProducerRank(holds, listener, endpoint)
@@ -224,7 +227,7 @@ class Worker:
             timeout, pause = settings.control_timeout_s, settings.transfer_timeout_s / 2
             return Peer(context, host, port, memory, endpoints, check, timeout, pause)
 
-        timeouts = Timeouts(settings.transfer_timeout_s, settings.fence_timeout_s)
+        timeouts = Timeouts(settings.transfer_timeout_s, settings.fence_s)
         results = LoadResults()
         peers = PeerBook(
             make_peer,

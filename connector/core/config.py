@@ -7,7 +7,6 @@ connectors. A key that upstream knows and that means nothing here is accepted an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -75,6 +74,14 @@ class Settings:
     require_safe_reads: bool = False
     verify_reads: VerifyReads = "off"
     unused: tuple[str, ...] = ()
+
+    @property
+    def fence_s(self) -> float:
+        """The longest that blocks stay out of use. Other loads may read through the same queue
+        pairs, which are destroyed when these have ended: not before that is anything sure."""
+        if self.backend == "xgmi":
+            return self.fence_timeout_s
+        return max(self.fence_timeout_s, self.transfer_timeout_s)
 
     @property
     def is_producer(self) -> bool:
@@ -259,7 +266,7 @@ def _whole(value: Any) -> int:
     return int(value)
 
 
-def _in_range(low: int, high: float, what: str) -> Callable[[Any], Any]:
+def _in_range(low: int, high: int, what: str) -> Callable[[Any], int]:
     def check(value: Any) -> int:
         try:
             number = _whole(value)
@@ -274,8 +281,15 @@ def _in_range(low: int, high: float, what: str) -> Callable[[Any], Any]:
 
 _port = _in_range(1, 65535, "a port number from 1 to 65535")
 _port_or_0 = _in_range(0, 65535, "a port number from 1 to 65535, or 0 for none")
-_positive_int = _in_range(1, math.inf, "a whole number of at least 1")
-_batch_size = _in_range(-1, math.inf, "a whole number, or -1 to leave it to mori.io")
+_positive_int = _in_range(1, 65535, "a whole number from 1 to 65535")
+
+
+def _batch_size(value: Any) -> int:
+    what = "a whole number from 1 to 8192, or -1 to leave it to mori.io"
+    number = _in_range(-1, 8192, what)(value)
+    if number == 0:
+        raise ValueError(what)
+    return number
 
 
 def _seconds(value: Any) -> float:

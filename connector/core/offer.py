@@ -109,6 +109,7 @@ def parse_offer(
         firsts = first_positions(groups, blocks, prompt.num_tokens)
     else:
         hold, lease_s = _hold(extension), _duration(extension, "lease_s")
+        _check_size(_number(extension, "tp_size", 1, _MOST_RANKS), address.tp_size)
         firsts = extension.get("first_positions")
         if not _is_made_for(prompt, groups, extension, blocks):
             blocks, firsts = _checked_one_by_one(prompt, groups, extension, blocks)
@@ -207,7 +208,13 @@ def _hold(extension: Mapping[str, Any]) -> HoldId:
 
 
 def make_extension(
-    hold: HoldId, blocks: BlockLists, firsts: Sequence[int], hold_s: float, prompt: Prompt
+    hold: HoldId,
+    blocks: BlockLists,
+    firsts: Sequence[int],
+    hold_s: float,
+    prompt: Prompt,
+    *,
+    tp_size: int,
 ) -> dict[str, Any]:
     """What this connector adds to the parameters, under `EXTENSION_KEY`."""
     return {
@@ -219,6 +226,7 @@ def make_extension(
         "prompt_digest": prompt.digest,
         "digest": _digest(blocks, firsts, prompt),
         "lease_s": hold_s,
+        "tp_size": tp_size,
     }
 
 
@@ -247,6 +255,16 @@ def _check_same(theirs: Prompt, ours: Prompt) -> None:
         raise ForeignOffer(
             "the producer's prompt has other tokens or media, or another LoRA adapter, than the "
             "one here; both legs must have the same prompt"
+        )
+
+
+def _check_size(theirs: int, told: int) -> None:
+    """A router may have lost the size, or put another. By a wrong one this rank would read from
+    a rank that holds other heads of the same shape."""
+    if theirs != told:
+        raise MalformedPayload(
+            f"the producer has {theirs} tensor-parallel ranks, and the parameters say {told}; the "
+            "router has to pass tp_size on as it is"
         )
 
 

@@ -74,7 +74,8 @@ EDGE_MUTANTS = (
         module="connector.holds",
         qualname="HoldBook.take_orders",
         right="self._tell(orders.offered, HoldEvent.OFFERED)",
-        wrong="self._tell(orders.offered, HoldEvent.OFFERED); self._sent += orders.offered",
+        wrong="self._tell(orders.offered, HoldEvent.OFFERED); "
+        "self._sent += [self._by_number[n].expected.request_id for n in orders.offered]",
     ),
     Mutant(
         name="stale-session",

@@ -32,9 +32,9 @@ LEASE_MUTANTS = (
         module="connector.holds",
         qualname="HoldBook.take_orders",
         right="self._tell(orders.revoked, HoldEvent.REVOKED)",
-        wrong="kept = {self._by_number[n].expected.request_id for n in self._renewed}; "
-        "self._sent += [r for r in orders.revoked if r in kept]; "
-        "self._tell([r for r in orders.revoked if r not in kept], HoldEvent.REVOKED)",
+        wrong="kept = [n for n in orders.revoked if n in self._renewed]; "
+        "self._sent += [self._by_number[n].expected.request_id for n in kept]; "
+        "self._tell([n for n in orders.revoked if n not in kept], HoldEvent.REVOKED)",
         settings=QUEUED | {"extra_config.defer_timeout": "0.02"},
     ),
     Mutant(

@@ -12,8 +12,11 @@ from faults.running import run as run_with_faults
 from faults.schedule import parse
 from sim.model.presets import PRESETS
 from sim.outcome import Outcome
+from sim.router.ongoing import HandOff
 from sim.run import run
-from sim.scenario import Scenario, with_settings
+from sim.scenario import InlineRequest, InlineWorkload, Scenario, with_settings
+from sim.verdict import Corrupt
+from sim.workload import Segment
 
 HYBRID = {"connector": "hybrid"}
 
@@ -95,3 +98,41 @@ def test_what_cannot_be_served_is_refused_at_start_up(
     )
     with pytest.raises(UsageError, match=message):
         run(scenario)
+
+
+class Says:
+    """The router passes a hand-off on with other values in it."""
+
+    def __init__(self, **values: int) -> None:
+        self._values = values
+
+    def judge(self, item: Any) -> Corrupt | None:
+        if not isinstance(item, HandOff):
+            return None
+        return Corrupt(lambda params: {**params, **self._values})
+
+
+@pytest.mark.requirement("R14", "R15")
+@pytest.mark.parametrize("key", ["tp_size", "remote_tp_size"])
+def test_a_rank_reads_no_other_ranks_heads_if_the_number_of_ranks_is_wrong(key: str) -> None:
+    """They have the same shape, and the rank that is asked holds them, and their digests."""
+    scenario = Scenario(workload=InlineWorkload((InlineRequest("a", (Segment(1, 300),), 4),)))
+    two_ranks = {"tp_size": "2", "executor": "multi-process", "quiet_phase_s": "0"}
+    outcome = run(
+        with_settings(scenario, HYBRID | two_ranks),
+        prepare=lambda bed: bed.router.verdicts.add(Says(**{key: 1})),
+    ).outcome
+    assert {v.oracle for v in outcome.violations} <= {"leak", "release-once"}  # no quiet phase
+    assert outcome.requests == {"total": 1, "error": 1, "unfinished": 0}
+
+
+@pytest.mark.requirement("R12", "S6")
+@pytest.mark.parametrize("model", ["llama", "kimi-linear", "glm-flash"])
+def test_one_region_of_a_peer_is_enough(model: str) -> None:
+    """All layers lie in one allocation. A peer registers each region that is asked about, of
+    hundreds of gigabytes, and the one that asks waits for it with the interpreter's lock."""
+    preset = PRESETS[model]
+    result = run(with_settings(Scenario(model=model, workload=alone(preset)), HYBRID))
+    assert result.outcome.violations == []
+    asked = [r for r in result.log.records if r.fields.get("request") == "ask-memory-region"]
+    assert len(asked) == 1

@@ -42,7 +42,7 @@ def _unpack(descriptor: bytes) -> Any:
     """As the library does: it knows what it has packed, and refuses all else."""
     if descriptor != b"memory":
         raise ConnectorError("a memory descriptor cannot be read")
-    return SimpleNamespace(id=2, data=0)
+    return SimpleNamespace(id=2, data=0, size=1 << 20)
 
 
 class FakeSocket:

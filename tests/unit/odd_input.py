@@ -89,7 +89,9 @@ class OddInput:
         descriptors: Any = {"attn": [b"memory"]}
         is_alike = self._rng.random() < 0.7
         fingerprint = FINGERPRINT if is_alike else self.changed(FINGERPRINT)
-        first, second = wire.encode_welcome(METADATA, descriptors, INCARNATION, fingerprint)
+        first, second = wire.encode_welcome(
+            METADATA, descriptors, INCARNATION, fingerprint, wire.RankPlace(0, 1)
+        )
         chosen = self._rng.random()
         if chosen < 0.6:
             first = self.spoilt(first)

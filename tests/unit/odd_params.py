@@ -79,7 +79,7 @@ class OddParams:
             "tp_size": 1,
             "transfer_id": "t1",
             "remote_block_ids": theirs,
-            EXTENSION_KEY: make_extension(hold, theirs, firsts, 60.0, prompt),
+            EXTENSION_KEY: make_extension(hold, theirs, firsts, 60.0, prompt, tp_size=1),
         }
         self._wish = {"do_remote_decode": True, "do_remote_prefill": False, "transfer_id": "t1"}
         self.loads = self.refused = 0

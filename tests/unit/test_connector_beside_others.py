@@ -75,7 +75,7 @@ def test_a_request_that_another_connector_loads_is_released_here() -> None:
 def test_blocks_that_another_connector_has_saved_are_freed() -> None:
     """Those of a request that this one holds as well, and of one that is no concern of it."""
     counters = Counters()
-    half = ProducerScheduler(GROUPS, 60.0, {}, counters)
+    half = ProducerScheduler(GROUPS, 60.0, {"tp_size": 1}, counters)
     both = beside_another(half)
     for name, params in (("shared", {"do_remote_decode": True}), ("other", {})):
         leg = request(params)

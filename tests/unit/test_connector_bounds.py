@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import zmq
 
-from connector.core.errors import MalformedPayload
+from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.offer import Address, parse_address
 from connector.counters import Counters
 from connector.metadata import Share
 from connector.peer_book import PeerBook
 from connector.release_sender import ReleaseSender
+from connector.wire import RankPlace
 
 MANY = 1500
 PARAMS: dict[str, Any] = {
@@ -177,3 +179,21 @@ def test_a_rank_on_another_machine_is_dialled_on_the_port_that_it_has_there(
     params = {**PARAMS, "remote_dp_rank": dp_rank, "remote_dp_size_local": dp_local}
     found = parse_address(params, tp_size=8)
     assert found.port_of(found.handshake_port, 0) == port
+
+
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize("place", [(0, 2), (1, 1), (2, 4), None])
+def test_another_rank_than_was_meant_is_not_read_from(place: tuple[int, int] | None) -> None:
+    """An upstream peer does not tell which it is."""
+    make: Any = FakePeer
+    book = PeerBook(make, 1, 2, Counters(), requires_safe_reads=False, verifies_reads=False)
+    producer = Address("127.0.0.1", 1000, 30000, 2)
+    peer: Any = book.source(producer)
+    peer.welcome = SimpleNamespace(place=None if place is None else RankPlace(*place))
+    if place is None:
+        return book.check_source(peer, producer)
+    expected = f"is rank {place[0]} of {place[1]}, and rank 1 of 2 was to be read from"
+    with pytest.raises(PeerMismatch, match=expected):
+        book.check_source(peer, producer)
+    peer.welcome.place = RankPlace(1, 2)
+    return book.check_source(peer, producer)

@@ -176,7 +176,9 @@ class Side:
     def __init__(self) -> None:
         self.holds = HoldBook(tp_size=1)
         expected = ExpectedHold("req", "t", HOLD.number)
-        self.holds.take_orders(StepOrders(incarnation="now", expected=[expected], offered=["req"]))
+        self.holds.take_orders(
+            StepOrders(incarnation="now", expected=[expected], offered=[HOLD.number])
+        )
         self.digester = SlowDigester()
         self.counters = Counters()
         ports = get_open_port(), get_open_port()
@@ -221,7 +223,7 @@ def test_other_questions_do_not_wait_for_digests(side: Side) -> None:
 
 def test_blocks_that_are_let_go_of_meanwhile_have_no_digests(side: Side) -> None:
     """They may have been somebody else's when they were read."""
-    revoked = StepOrders(incarnation="now", revoked=["req"])
+    revoked = StepOrders(incarnation="now", revoked=[HOLD.number])
     side.digester.meanwhile = lambda: side.holds.take_orders(revoked)
     side.digester.go_on.set()
     side.ask(1, ("attn", (4,)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from connector.core.offer import HoldId
 from connector.holds import HoldBook
 from connector.metadata import ExpectedHold, StepOrders
@@ -13,7 +15,7 @@ def book(*expected: ExpectedHold) -> HoldBook:
         StepOrders(
             incarnation="now",
             expected=list(expected),
-            offered=[hold.request_id for hold in expected],
+            offered=[hold.number for hold in expected],
         )
     )
     return holds
@@ -36,7 +38,7 @@ def test_a_hold_that_ended_by_its_number_is_not_found_by_its_transfer() -> None:
     holds = book(ExpectedHold("a", "t", 1), ExpectedHold("b", "u", 2))
     assert holds.release("t", HoldId("now", 1), 0, 1)
     assert not holds.release("t", None, None, 1)
-    holds.take_orders(StepOrders(incarnation="now", revoked=["b"]))
+    holds.take_orders(StepOrders(incarnation="now", revoked=[2]))
     assert not holds.release("u", None, None, 1)
     assert holds.take_sent() == {"a", "b"}
     assert len(holds) == 0
@@ -71,3 +73,18 @@ def test_looking_a_hold_up_does_not_depend_on_how_many_there_are() -> None:
         assert holds.release(Name(expected.transfer_id), None, None, 1)
     assert len(holds) == 0
     assert compared < 10 * len(many)
+
+
+@pytest.mark.requirement("R18", "S1")
+def test_the_end_of_a_request_ends_no_hold_of_a_later_one_of_its_id() -> None:
+    """A front end may use an id again at once: a step that drops one may expect the other."""
+    holds = HoldBook(tp_size=1)
+    holds.take_orders(StepOrders(incarnation="now", expected=[ExpectedHold("a", "t", 1)]))
+    again = [ExpectedHold("a", "u", 2)]
+    holds.take_orders(StepOrders(incarnation="now", expected=again, dropped=[1]))
+    assert not holds.is_held(HoldId("now", 1))
+    holds.take_orders(StepOrders(incarnation="now", offered=[2]))
+    assert holds.is_held(HoldId("now", 2))
+    assert holds.release("u", HoldId("now", 2), 0, 1)
+    assert holds.take_sent() == {"a"}
+    assert len(holds) == 0

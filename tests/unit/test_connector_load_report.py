@@ -7,14 +7,14 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from connector import logs
 from connector.core.errors import ConnectorError
-from connector.core.load import LoadState
+from connector.core.load import LoadAction, LoadState
 from connector.core.offer import Address
 from connector.core.pairing import Plan
 from connector.counters import Counters
@@ -113,6 +113,49 @@ def ended(load_steps: ModuleType, world: Any) -> tuple[set[str], set[str]]:
         assert load.state is LoadState.FAILED
         taken: tuple[set[str], set[str]] = results.take()
     return taken
+
+
+class FullQueue:
+    """A transport whose send queue has room for so many batches, and then for none."""
+
+    refuses_whole = True
+
+    def __init__(self, room: int) -> None:
+        self.room = room
+        self.posted: list[str] = []
+
+    def read(self, session: str, *_offsets: Any) -> Any:
+        self.posted.append(session)
+        self.room -= 1
+        failed = self.room < 0
+        return SimpleNamespace(
+            Failed=lambda: failed, Succeeded=lambda: not failed, Message=lambda: "SQ full"
+        )
+
+
+@pytest.mark.requirement("S6", "R16")
+def test_a_full_send_queue_is_tried_once_in_a_turn(load_steps: ModuleType) -> None:
+    """The library waits in each call, and with it the thread that serves all peers. Each batch is
+    posted in the end, and none twice that had room."""
+    transport = FullQueue(2)
+    world = Unreachable()
+    steps = steps_of(load_steps, world, LoadResults())
+    load = load_steps.Load(ORDER, lambda: True, 0.0, 9.0)
+    load.peer = SimpleNamespace(name="p")
+    load.endpoint = SimpleNamespace(transport=transport)
+    load.batches = [SimpleNamespace(session=s, ours=[], theirs=[], sizes=[]) for s in "abcde"]
+    steps._do(load, LoadAction.POST_READS, 0.0)
+    assert "".join(transport.posted) == "abc"
+    now = 0.0
+    for room, posted in ((0, "abcc"), (1, "abcccd"), (9, "abcccdde")):
+        transport.room = room
+        while "".join(transport.posted) != posted:
+            before = len(transport.posted)
+            steps._post_again(load, now)
+            assert len(transport.posted) - before <= room + 1
+            now += 0.01
+            assert now < 1
+    assert [status.Failed() for status in load.statuses] == [False] * 5
 
 
 class Broken:

@@ -41,7 +41,7 @@ def offer_for(num_prompt: int, token_ids: list[int] | None) -> dict[str, Any]:
         "tp_size": 1,
         "transfer_id": "tx-1",
         "remote_block_ids": BLOCKS,
-        EXTENSION_KEY: make_extension(HOLD, BLOCKS, [0], 60.0, prompt),
+        EXTENSION_KEY: make_extension(HOLD, BLOCKS, [0], 60.0, prompt, tp_size=1),
     }
 
 
@@ -213,8 +213,17 @@ def test_an_offer_for_other_media_or_another_adapter_is_refused(
         parse_offer(params, GROUPS, prompt=ours, tp_size=1)
 
 
+@pytest.mark.requirement("R14", "R15")
+@pytest.mark.parametrize("change", [{"tp_size": 2}, {"remote_tp_size": 4}])
+def test_another_number_of_ranks_than_the_producer_has_is_refused(change: dict[str, Any]) -> None:
+    """By it a rank would read other heads than its own, of the same shape."""
+    params = {**offer_for(100, TOKENS[:100]), **change}
+    with pytest.raises(MalformedPayload, match=r"has 1 tensor-parallel ranks, .* say [24]; "):
+        parse(params, TOKENS[:100])
+
+
 def made(prompt: Prompt) -> dict[str, Any]:
-    return make_extension(HOLD, BLOCKS, [0], 60.0, prompt)
+    return make_extension(HOLD, BLOCKS, [0], 60.0, prompt, tp_size=1)
 
 
 @pytest.mark.parametrize("prefix", ["", "lora:"])
@@ -273,7 +282,7 @@ def test_prompts_of_embeddings_are_told_apart_by_their_values(with_tokens: bool)
 def test_a_producer_drops_the_last_token_from_all_that_a_prompt_consists_of(parts: str) -> None:
     """Or vLLM's worker ends its engine over a prompt of two lengths. Once, and not of one token."""
     groups = TransferGroups((*GROUPS.groups, Group(GroupKind.WINDOW, ("near",), 16, window=64)))
-    scheduler = ProducerScheduler(groups, 60.0, {}, Counters())
+    scheduler = ProducerScheduler(groups, 60.0, {"tp_size": 1}, Counters())
     for length in (5, 1):
         params = {"do_remote_decode": True}
         request = Request(

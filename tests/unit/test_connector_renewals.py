@@ -158,7 +158,7 @@ def test_a_tiny_lease_does_not_make_a_flood(renewer: Renewer, peer: FakePeer) ->
 def book() -> HoldBook:
     holds = HoldBook(tp_size=1)
     expected = [ExpectedHold("a", "t", 1), ExpectedHold("b", "u", 2)]
-    holds.take_orders(StepOrders(incarnation="now", expected=expected, offered=["a"]))
+    holds.take_orders(StepOrders(incarnation="now", expected=expected, offered=[1]))
     return holds
 
 
@@ -175,7 +175,7 @@ def test_a_renewal_does_not_undo_a_revocation() -> None:
     """Neither one that came before it and was not passed on yet, nor one that comes after it."""
     holds = book()
     holds.renew([HoldId("now", 1)])
-    holds.take_orders(StepOrders(incarnation="now", revoked=["a"]))
+    holds.take_orders(StepOrders(incarnation="now", revoked=[1]))
     assert holds.renew([HoldId("now", 1)]) == (0, 1)
     assert holds.take_renewed() == set()
     assert not holds.is_held(HoldId("now", 1))

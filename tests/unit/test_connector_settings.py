@@ -65,6 +65,9 @@ def test_upstreams_settings_are_accepted_as_they_are() -> None:
         ({"load_mode": "lazy"}, "kv_producer", "load_mode is 'lazy'; expected one of async, sync"),
         ({"qp_per_transfer": 0}, "kv_producer", "qp_per_transfer is 0"),
         ({"num_workers": 1.5}, "kv_producer", "num_workers is 1.5"),
+        ({"num_workers": 65_536}, "kv_producer", "num_workers is 65536; expected .* to 65535"),
+        ({"post_batch_size": 0}, "kv_producer", "post_batch_size is 0; expected .* from 1 to 8192"),
+        ({"post_batch_size": 8193}, "kv_producer", "post_batch_size is 8193; expected"),
         ({"transfer_timeuot": 3}, "kv_producer", "did you mean 'transfer_timeout'"),
         ({"proxy_ip": "10.0.0.9"}, "kv_producer", "proxy_ping_port and http_port are needed"),
         ({"host_ip": "p-0"}, "kv_producer", "host_ip is 'p-0'; expected an IPv4 address such as"),
@@ -78,6 +81,18 @@ def test_a_setting_that_cannot_be_used_is_refused_by_name(
     """With its value and what is accepted."""
     with pytest.raises(ConfigError, match=message):
         parse_settings({**PORTS, **extra}, role=role)
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize(("backend", "fence_s"), [("rdma", 12.0), ("xgmi", 5.0)])
+def test_queue_pairs_that_others_read_through_end_no_fence_too_early(
+    backend: str, fence_s: float
+) -> None:
+    """They are destroyed when the last load of theirs has ended, whatever `fence_timeout` says;
+    copies over XGMI have none."""
+    given = {**PORTS, "transfer_timeout": 12, "fence_timeout": 5, "backend": backend}
+    assert parse_settings(given, role="kv_consumer").fence_s == fence_s
+    assert parse_settings({**given, "fence_timeout": 99}, role="kv_consumer").fence_s == 99
 
 
 @pytest.mark.requirement("R5", "R16")

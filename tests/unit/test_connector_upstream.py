@@ -146,7 +146,9 @@ def test_upstream_reads_our_welcome_and_we_read_its() -> None:
         "block_len": 64,
         "attn_backend_name": "TRITON_MLA",
     }
-    first, second = wire.encode_welcome(fields, {"layer": [b"desc"]}, "start", {"layers": {}})
+    first, second = wire.encode_welcome(
+        fields, {"layer": [b"desc"]}, "start", {"layers": {}}, wire.RankPlace(0, 1)
+    )
     upstream = msgspec.msgpack.Decoder(moriio_common.MoRIIOAgentMetadata).decode(first)
     assert (upstream.num_blocks, upstream.agent_metadata) == (9, b"engine")
     ours = wire.decode_welcome(first, second)
