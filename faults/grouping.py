@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sim.oracles import Violation
+from sim.oracles.use_after_free import UseAfterFree
 from sim.oracles.words import block_list, seconds
+from sim.oracles.wrong_bytes import WrongBytesRead
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class FindingGroup:
 
     oracle: str
     violations: tuple[Violation, ...]
+    note: str = ""
+    """What has to be said of it beside another group of the run."""
 
     @property
     def count(self) -> int:
@@ -31,10 +35,9 @@ class FindingGroup:
         """What was found, and how far it reaches."""
         first = self.violations[0]
         extent = first.evidence.get("extent")
-        if self.count > 1 and extent:
-            return _reach(first, extent)
         more = f" ({self.count - 1} more like this)" if self.count > 1 else ""
-        return first.detail + more
+        found = _reach(first, extent) if self.count > 1 and extent else first.detail + more
+        return f"{found} ({self.note})" if self.note else found
 
     @property
     def traceback(self) -> list[str]:
@@ -48,7 +51,36 @@ def group(violations: Iterable[Violation]) -> list[FindingGroup]:
     groups: dict[tuple[Any, ...], list[Violation]] = {}
     for v in violations:
         groups.setdefault((v.oracle, v.node, v.request_id, v.evidence.get("kind")), []).append(v)
-    return [FindingGroup(key[0], tuple(members)) for key, members in groups.items()]
+    wrong = [members[0] for key, members in groups.items() if key[0] == WrongBytesRead.name]
+    return [
+        FindingGroup(key[0], tuple(members), _beside(members, wrong))
+        for key, members in groups.items()
+    ]
+
+
+def _beside(members: Sequence[Violation], wrong: Sequence[Violation]) -> str:
+    """Why those of use-after-free name other blocks than wrong bytes of the same request."""
+    first = members[0]
+    named = {block for member in members for block in member.evidence.get("block_ids", ())}
+    others: list[set[int]] = [
+        set(found.evidence["extent"]["block_ids"])
+        for found in wrong
+        if (found.node, found.request_id) == (first.node, first.request_id)
+        and "extent" in found.evidence
+    ]
+    if first.oracle != UseAfterFree.name or all(other == named for other in others):
+        return ""
+    if source := first.evidence.get("source_node"):
+        mine = (
+            f"those with bytes of blocks that {source} had given away, unless they were written to "
+            "since, as a pass does with its own token"
+        )
+    else:
+        mine = "those that the transfer wrote to"
+    return (
+        f"it and {WrongBytesRead.name} both name blocks of {first.node}: here {mine}; there all in "
+        "which a pass found a wrong entry"
+    )
 
 
 def _reach(first: Violation, extent: dict[str, Any]) -> str:

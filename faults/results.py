@@ -12,6 +12,7 @@ import msgspec
 
 from faults.campaign.result import SeedResult, tested_nothing
 from faults.coverage import FaultReport, Table
+from faults.wording import counted
 from sim.oracles import Violation
 from sim.outcome import Outcome, Verdict
 
@@ -100,14 +101,15 @@ class CampaignRun(msgspec.Struct, frozen=True, kw_only=True):
         if self.passed:
             return
         lines = [
-            f"{group['group']} (seed {group['smallest_seed']}, {group['seeds']} seeds): "
+            f"{group['group']} ({counted(group['seeds'], 'seed')}, such as "
+            f"{group['smallest_seed']}): "
             f"{group['detail']}"
             for group in self.summary["groups"]
             if not group["known"]
         ]
         errors = [f"error in seed {e['seed']}: {e['detail']}" for e in self.summary["error_seeds"]]
         not_run = self.summary["not_run"]
-        missing = [f"{not_run} seeds were not run"] if not_run else []
+        missing = [f"not run: {counted(not_run, 'seed')}"] if not_run else []
         refused = [f"refused, as seed {e['smallest_seed']}: {e['detail']}" for e in self._refused]
         raise RuleBroken("\n".join([*lines, *errors, *missing, *refused]))
 

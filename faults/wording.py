@@ -11,6 +11,11 @@ from sim.fabric import CX7
 from sim.scenario import Scenario
 
 
+def counted(number: int, noun: str) -> str:
+    """``1 seed``, ``2 seeds``; a noun that does not take an s has no place here."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def replay_line(directory: Path) -> str:
     """The command that runs an artifact again."""
     return f"faultlab replay {shlex.quote(str(directory))}"

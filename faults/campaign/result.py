@@ -72,6 +72,11 @@ def group_of(violation: Violation) -> str:
     return "/".join(words)
 
 
+def reason_of(result: SeedResult) -> str:
+    """Why a seed was refused or failed closed, whatever the numbers in it."""
+    return _NUMBERS.sub("N", result.detail)
+
+
 def failures_of(violations: Iterable[Violation]) -> list[Failure]:
     """One for each group, with its first violation."""
     first: dict[str, Failure] = {}
@@ -184,9 +189,8 @@ class _Tally:
         )
 
     def _count_unserved(self, result: SeedResult) -> None:
-        reason = _NUMBERS.sub("N", result.detail)
         entry = self.unserved.setdefault(
-            (result.status, reason),
+            (result.status, reason_of(result)),
             {"status": result.status, "seeds": 0, "smallest_seed": result.seed, "detail": ""},
         )
         entry["seeds"] += 1

@@ -15,6 +15,7 @@ from faults.api import campaign as run_campaign
 from faults.campaign.campaign import OnResult
 from faults.campaign.junit import require_writable, write_junit
 from faults.campaign.seeds import parse_duration, parse_seeds, parse_shard, share
+from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions
 from faults.cli.bar import bar
 from faults.cli.campaign_summary import Junit, Known, excused_groups, exit_code, render
 from faults.cli.options import fabric_setting, setting_pairs
@@ -91,12 +92,17 @@ def command(
     chosen, part = parse_seeds(seeds), parse_shard(shard)
     excused = excused_groups(known)
     require_writable(junit)
+    options = SwarmOptions(
+        connector=connector,
+        models=tuple(model or DEFAULT_MODELS),
+        settings={**fabric_setting(fabric), **setting_pairs(setting or ())},
+    )
     with progress(len(share(chosen, part))) as on_result:
         ran = run_campaign(
             chosen,
-            connector=connector,
-            models=model or (),
-            settings={**fabric_setting(fabric), **setting_pairs(setting or ())},
+            connector=options.connector,
+            models=options.models,
+            settings=options.settings,
             jobs=jobs,
             shard=part,
             budget_s=None if budget is None else parse_duration(budget),
@@ -110,7 +116,7 @@ def command(
         )
     if junit is not None:
         write_junit(junit, ran.results, excused, ran.summary["not_run"])
-    return Outcome(ran.summary, partial(render, ran.summary), exit_code(ran.summary))
+    return Outcome(ran.summary, partial(render, ran.summary, options), exit_code(ran.summary))
 
 
 @contextmanager

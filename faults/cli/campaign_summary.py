@@ -10,13 +10,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from faults.campaign.command import kept_seed_line
 from faults.campaign.known import load_known
 from faults.campaign.result import MEANINGS, tested_nothing
+from faults.campaign.swarm import SwarmOptions
 from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
-from faults.wording import replay_line
+from faults.wording import counted, replay_line
 
 _SHOWN, _REASONS_SHOWN = 10, 3
 
@@ -48,29 +50,33 @@ def exit_code(document: dict[str, Any]) -> int:
     return ExitCode.OK
 
 
-def render(document: dict[str, Any], console: Console, *, is_merged: bool = False) -> None:
-    """For people. ``is_merged``: it was put together from shards."""
+def render(
+    document: dict[str, Any], options: SwarmOptions, console: Console, *, is_merged: bool = False
+) -> None:
+    """For people; if a group is new, the last line replays it. ``options`` are those of the
+    campaign; ``is_merged``: it was put together from shards."""
     lasted = f"{document['wall_s']:.1f} s"
     print_plain(
         console,
-        f"{document['runs']} runs "
+        f"{counted(document['runs'], 'run')} "
         + (f"that took {lasted} one after another" if is_merged else f"in {lasted}")
         + f": {document['passed']} passed, "
         f"{document['failed']} failed, {document['refused']} refused, "
         f"{document['failed_closed']} failed closed, "
-        f"{document['errors']} errors" + (" (interrupted)" if document["interrupted"] else ""),
+        f"{counted(document['errors'], 'error')}"
+        + (" (interrupted)" if document["interrupted"] else ""),
     )
     lost = document["lost_seeds"]
     left = document["not_run"] - len(lost)
     if left:
         why = "it was interrupted" if document["interrupted"] else "the time of --budget was over"
-        print_plain(console, f"{left} seeds were not run: {why}")
+        print_plain(console, f"not run: {counted(left, 'seed')}, as {why}")
     if lost:
         shown = ", ".join(map(str, lost[:_SHOWN])) + (", ..." if len(lost) > _SHOWN else "")
         print_plain(
             console,
-            f"{len(lost)} seeds have no result, and no --budget says why: {shown}; go on with "
-            "--resume where they were to run",
+            f"without a result, and no --budget says why: {counted(len(lost), 'seed')}: {shown}; "
+            "go on with --resume where they were to run",
         )
     _render_unserved(document, console)
     for error in document["error_seeds"]:
@@ -79,12 +85,10 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
         known = ", known" if group["known"] else ""
         if group["group"] in VLLM_DEFECTS:
             known = f", vLLM's own: {VLLM_DEFECTS[group['group']]}"
-        runs = "1 run" if group["seeds"] == 1 else f"{group['seeds']} runs"
+        runs = counted(group["seeds"], "run")
         console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
         print_plain(console, f"  {group['detail']}")
-        artifact = group["artifact"]
-        where = "" if artifact is None else f", {replay_line(Path(artifact))}"
-        print_plain(console, f"  smallest seed {group['smallest_seed']}{where}")
+        print_plain(console, f"  smallest seed {group['smallest_seed']}: {_again(group, options)}")
     if not tested_nothing(document):
         _render_coverage(document, console)
     _render_reads(document, console)
@@ -92,6 +96,16 @@ def render(document: dict[str, Any], console: Console, *, is_merged: bool = Fals
     if kept and not is_merged:  # the shards of a merge have a directory each
         campaign = shlex.quote(str(Path(kept[0]).parent.parent))
         print_plain(console, f"\nin a browser: faultlab report {campaign}")
+    new = [group for group in document["groups"] if not group["known"]]
+    if new:
+        print_plain(console, f"\nto see {new[0]['group']} come about:\n{_again(new[0], options)}")
+
+
+def _again(group: dict[str, Any], options: SwarmOptions) -> str:
+    """The command line that replays a run of the group."""
+    if group["artifact"] is not None:
+        return replay_line(Path(group["artifact"]))
+    return kept_seed_line(options, group["smallest_seed"])
 
 
 def _render_unserved(document: dict[str, Any], console: Console) -> None:
@@ -103,7 +117,8 @@ def _render_unserved(document: dict[str, Any], console: Console) -> None:
             print_plain(console, f"  {entry['seeds']} ×, as seed {entry['smallest_seed']}:")
             print_plain(console, f"    {entry['detail']}")
         if len(entries) > _REASONS_SHOWN:
-            print_plain(console, f"  and {len(entries) - _REASONS_SHOWN} reasons more (--json)")
+            more = counted(len(entries) - _REASONS_SHOWN, "reason")
+            print_plain(console, f"  and {more} more (--json)")
     if tested_nothing(document):
         print_plain(console, "\nnothing was tested: every seed was refused")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_text
 import os
-import shlex
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from faults.campaign.campaign import Campaign
 from faults.campaign.canary import sing
-from faults.campaign.compare import compare
+from faults.campaign.command import kept_seed_line, seed_line
+from faults.campaign.compare import NOT_SERVED, compare, drawn_alike
 from faults.campaign.junit import require_writable, write_junit
 from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
@@ -25,9 +25,9 @@ from faults.campaign.store import Store
 from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions
 from faults.cli.campaign import Jobs, Model, Out, Resume, SeedLimit, Seeds, Settings, progress
 from faults.cli.campaign_summary import Junit, Known, excused_groups
+from faults.cli.comparison_summary import exit_code, render
 from faults.cli.options import setting_pairs
-from faults.cli.outcome import ExitCode, JsonFlag, Outcome
-from faults.cli.run_summary import print_plain
+from faults.cli.outcome import JsonFlag, Outcome
 from faults.directories import SIDES
 from faults.wording import replay_line
 from sim.errors import UsageError
@@ -67,9 +67,12 @@ def command(
       faultlab compare --seeds 100 --connector moriio --connector hybrid
       faultlab compare --seeds 50 --connector moriio --before-overlay ~/main --overlay ~/patch
 
-    Exit code 0: no new group of failures, or known ones only; 1: a new one; 2: bad usage; 3: none
-    is new, but the testbed failed, or a worker died or hung, in some run; 130: Ctrl-C ended it, and
-    none is new.
+    A seed that passed before and is refused now, or failed closed, is new: start-refused, or
+    failed-closed. One that failed before is not.
+
+    Exit code 0: no new group of failures, or known ones only; 1: a new one; 2: bad usage, or all
+    seeds were refused after; 3: none is new, but the testbed failed, or a worker died or hung, in
+    some run; 130: Ctrl-C ended it, and none is new.
     """
     shared = SwarmOptions(
         models=tuple(model or DEFAULT_MODELS), settings=setting_pairs(setting or ())
@@ -92,11 +95,28 @@ def command(
                 break
     document = {**_document(sides, campaigns, excused), "canary": canary}
     if junit is not None:
-        old = [entry["group"] for entry in document["unchanged"]]
-        after = campaigns[1]
-        not_run = after.document()["not_run"]
-        write_junit(junit, after.store.results(), [*excused, *old], not_run, "compare")
-    return Outcome(document, partial(_render, document, out), _exit_code(document))
+        _write_junit(junit, document, campaigns[1], excused)
+    return Outcome(document, partial(render, document, out), exit_code(document))
+
+
+def _write_junit(
+    path: Path, document: dict[str, Any], after: Campaign, excused: Sequence[str]
+) -> None:
+    old = [entry["group"] for entry in document["unchanged"]]
+    unserved = {
+        seed: entry["group"]
+        for entry in document["new"]
+        if entry["group"] in NOT_SERVED.values()
+        for seed in entry["seeds_after"]
+    }
+    write_junit(
+        path,
+        after.store.results(),
+        [*excused, *old],
+        after.document()["not_run"],
+        command="compare",
+        unserved=unserved,
+    )
 
 
 def _sides(
@@ -127,7 +147,10 @@ def _document(
 ) -> dict[str, Any]:
     before, after = (list(campaign.store.results()) for campaign in campaigns)
     seeds = campaigns[0].store.plan.seeds
-    compared = compare(before, after)
+    compared = compare(before, after, drawn_alike(*sides))
+    for kind, side in (("new", sides[1]), ("fixed", sides[0]), ("unchanged", sides[1])):
+        for entry in compared[kind]:
+            entry["run_again"] = _again(entry, side)
     return {
         **{
             name: {"connector": side.connector, "overlay": side.settings.get("overlay")}
@@ -145,43 +168,10 @@ def _document(
     }
 
 
-def _exit_code(document: dict[str, Any]) -> int:
-    if len(document["new"]) > len(document["known"]):
-        return ExitCode.VIOLATION
-    if document["interrupted"]:
-        return ExitCode.INTERRUPTED
-    return ExitCode.TESTBED_FAILED if document["errors"] else ExitCode.OK
-
-
-def _render(document: dict[str, Any], out: Path | None, console: Console) -> None:
-    titles = {"new": "bold red", "fixed": "bold green", "unchanged": "bold"}
-    counts = ", ".join(f"{len(document[title])} {title}" for title in titles)
-    ended = " (interrupted)" if document["interrupted"] else ""
-    print_plain(console, f"{document['compared']} seeds compared{ended}: {counts}")
-    if document["not_run"]:
-        print_plain(console, f"{document['not_run']} seeds were not run on both sides")
-    for error in document["errors"]:
-        print_plain(console, f"error in seed {error['seed']} {error['side']}: {error['detail']}")
-    for title, style in titles.items():
-        for entry in document[title]:
-            excused = " (known)" if title == "new" and entry["group"] in document["known"] else ""
-            console.print(f"\n[{style}]{title}: {entry['group']}{excused}[/]")
-            print_plain(console, f"  {entry['detail']}")
-            print_plain(console, f"  {_where(entry)}")
-    passed = " and ".join(f"{document['passed'][side]} {side}" for side in SIDES)
-    print_plain(console, f"\npassed of {document['seeds']} seeds: {passed}")
-    if out is not None:
-        print_plain(console, f"written to {out}")
-        print_plain(console, f"in a browser: faultlab report {shlex.quote(str(out))}")
-
-
-def _where(entry: dict[str, Any]) -> str:
-    before, after = (_seeds(entry[f"seeds_{side}"]) for side in SIDES)
-    artifact = entry["artifact"]
-    replay = "" if artifact is None else f", {replay_line(Path(artifact))}"
-    return f"seeds before: {before}; after: {after}{replay}"
-
-
-def _seeds(seeds: list[int], shown: int = 5) -> str:
-    listed = ", ".join(map(str, seeds[:shown])) or "none"
-    return listed if len(seeds) <= shown else f"{listed} and {len(seeds) - shown} more"
+def _again(entry: dict[str, Any], side: SwarmOptions) -> str:
+    """The command line that shows what the smallest seed of a group came to."""
+    if entry["group"] in NOT_SERVED.values():
+        return seed_line(side, entry["smallest_seed"])
+    if entry["artifact"] is not None:
+        return replay_line(Path(entry["artifact"]))
+    return kept_seed_line(side, entry["smallest_seed"])

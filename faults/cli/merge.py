@@ -56,4 +56,6 @@ def command(
     )
     if junit is not None:
         write_junit(junit, results, excused, document["not_run"])
-    return Outcome(document, partial(render, document, is_merged=True), exit_code(document))
+    return Outcome(
+        document, partial(render, document, plan.options, is_merged=True), exit_code(document)
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from faults.campaign import store
+from faults.campaign.command import campaign_line
 from faults.campaign.merge import at_home
 from faults.campaign.plan import Plan
 from faults.campaign.result import MEANINGS, SeedResult, summarize
@@ -67,15 +67,9 @@ class Campaign:
     @property
     def command(self) -> str:
         """A line that would run it again; options that are as by default are left out."""
-        plan, options = self.plan, self.plan.options
-        words = ["faultlab", "campaign", "--seeds", f"{plan.first}:{plan.end}"]
-        words += ["--connector", options.connector]
-        words += [word for model in options.models for word in ("--model", model)]
-        for key, value in options.settings.items():
-            words += ["--set", f"{key}={value}"]
-        if plan.shard != (1, 1):
-            words += ["--shard", f"{plan.shard[0]}/{plan.shard[1]}"]
-        return shlex.join(words)
+        plan = self.plan
+        shard = ("--shard", plan.part) if plan.shard != (1, 1) else ()
+        return campaign_line(plan.options, f"{plan.first}:{plan.end}", *shard)
 
     @property
     def heat_map(self) -> HeatMap:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
-from faults.campaign.compare import compare
+from faults.campaign.compare import compare, drawn_alike
 from faults.campaign.result import STATUSES, Status
 from faults.report.campaign_page import Campaign, seed_list
 from faults.report.page import render
@@ -38,7 +38,8 @@ def comparison_page(a: Path, b: Path) -> str:
         UsageError: one is no campaign, or they have no seed in common.
     """
     sides = (Campaign.read(a), Campaign.read(b))
-    compared = compare(sides[0].results, sides[1].results)
+    is_alike = drawn_alike(sides[0].plan.options, sides[1].plan.options)
+    compared = compare(sides[0].results, sides[1].results, is_alike)
     if not compared["compared"]:
         raise UsageError(
             f"{a} and {b} have no seed in common that ran on both sides; give two campaigns with "

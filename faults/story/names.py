@@ -9,6 +9,8 @@ import msgspec
 
 from sim.request_ids import logical_id
 
+ERRORS = ("ERROR", "CRITICAL")
+"""Levels of log lines."""
 _WORD = re.compile(r"[\w.-]+")
 _ADDRESSES = re.compile(r"\S*_[0-9a-f]{32}-")  # in front of a leg, where both are sent at once
 _FLIGHT_RECORD = "flight-record"  # an appendix to what was logged before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from faults.story.chapter import Chapter
 from faults.story.subject import Subject
+from faults.wording import counted
 from sim.kernel.log import Record
 from sim.request_ids import leg_of
 
@@ -29,7 +30,7 @@ class Requests(Chapter):
     def _arrived(self, record: Record) -> None:
         fields = record.fields
         if self.subject.is_about(fields["request"]):
-            lengths = f"{fields['prompt_tokens']} tokens in, {fields['max_tokens']} out"
+            lengths = f"{counted(fields['prompt_tokens'], 'token')} in, {fields['max_tokens']} out"
             self.add(record, f"{fields['request']} arrives ({lengths})", 3)
 
     def _leg_sent(self, record: Record) -> None:
@@ -79,5 +80,5 @@ class Requests(Chapter):
     def _request_ended(self, record: Record) -> None:
         fields = record.fields
         if self.subject.is_about(fields["request"]):
-            outcome = f"{fields['outcome']!r} and {fields['tokens']} tokens"
+            outcome = f"{fields['outcome']!r} and {counted(fields['tokens'], 'token')}"
             self.add(record, f"{fields['request']} ends with {outcome}", 3)

@@ -8,7 +8,7 @@ from typing import Any
 from faults.story.answers import SAME_OUTPUT
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
-from faults.story.names import requests_named, said, some_of, whole
+from faults.story.names import ERRORS, requests_named, said, some_of, whole
 from faults.story.subject import Subject
 from sim.kernel.log import Record
 from sim.request_ids import leg_of
@@ -26,6 +26,7 @@ class Voices(Chapter):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self._logs: list[Moment] = []
+        self._errors: list[Moment] = []
         self._heard: dict[str, Moment] = {}
         self._open: dict[str, dict[str, None]] = {}
         self._armed: dict[int, Moment] = {}
@@ -57,7 +58,10 @@ class Voices(Chapter):
     def moments(self) -> list[Moment]:
         heard = self._last_heard() if self._asks_who_was_heard() else []
         armed = [moment for fault, moment in self._armed.items() if fault not in self._elsewhere]
-        return [*self._moments, *armed, *self._logs[-_LOGS_SHOWN:], *heard]
+        return [*self._moments, *armed, *self._told_logs(), *heard]
+
+    def _told_logs(self) -> list[Moment]:
+        return [*self._errors[:_LOGS_SHOWN], *self._logs[-_LOGS_SHOWN:]]
 
     def _last_heard(self) -> list[Moment]:
         if self._heard:
@@ -79,13 +83,19 @@ class Voices(Chapter):
         )
 
     def _log(self, record: Record) -> None:
-        """Of the story's engines, unless other requests are named and none of the story's."""
+        """Of the story's engines, unless other requests are named and none of the story's; an
+        error that names one of those is told whoever logs it, and whenever."""
         node, message = record.actor.partition("/")[0], str(record.fields["message"])
-        if not self._concerns(node) or self.subject.found:
+        is_error = record.fields["level"] in ERRORS
+        is_near = self._concerns(node) and not self.subject.found
+        if not (is_near or is_error) or (text := said(message)) is None:
             return
         named = requests_named(message, self._known)
-        if (not named or any(map(self.subject.is_about, named))) and (text := said(message)):
-            self._logs.append(Moment(record.time_ns, f"{node} logs: {whole(text)}", 3))
+        line = f"{node} logs: {whole(text)}"
+        if is_error and any(map(self.subject.is_about, named)):
+            self._errors.append(Moment(record.time_ns, line, 5))
+        elif is_near and (not named or any(map(self.subject.is_about, named))):
+            self._logs.append(Moment(record.time_ns, line, 3))
 
     def _task_failed(self, record: Record) -> None:
         fields = record.fields

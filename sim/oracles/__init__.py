@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from sim.errors import UsageError
+from sim.extensions import by_name, place_of
 from sim.hints import nearest
 from sim.oracles.base import Oracle, OracleContext, RunFacts
 from sim.oracles.blast_radius import BlastRadius
@@ -37,9 +38,9 @@ __all__ = [
     "watch",
 ]
 
-ORACLES: dict[str, type[Oracle]] = {
-    oracle.name: oracle
-    for oracle in (
+ORACLES: dict[str, type[Oracle]] = by_name(
+    "oracles",
+    (
         WrongBytesRead,
         SameOutput,
         Leak,
@@ -51,8 +52,10 @@ ORACLES: dict[str, type[Oracle]] = {
         Zeroing,
         BoundedWaiting,
         UnexpectedException,
-    )
-}
+    ),
+    lambda oracle: oracle.name,
+    place_of,
+)
 
 
 def default_parameters(name: str) -> dict[str, Any]:

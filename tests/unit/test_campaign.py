@@ -472,6 +472,6 @@ def test_junit_has_a_case_for_each_seed(tmp_path: Path) -> None:
         "seed 4": [],
         "seeds without a result": ["skipped"],
     }
-    assert suite[-1][0].get("message") == "7 seeds were not run"
+    assert suite[-1][0].get("message") == "not run: 7 seeds"
     (failure,) = suite.findall("testcase/failure")
     assert failure.get("message") == "wrong-bytes/consumer"

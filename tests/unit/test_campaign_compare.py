@@ -6,8 +6,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from faults.campaign.compare import compare
+from faults.campaign.compare import compare, drawn_alike
 from faults.campaign.result import Failure, SeedResult
+from faults.campaign.swarm import SwarmOptions, scenario_of
 from faults.campaign.worker import Job
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
@@ -67,12 +68,49 @@ def test_a_seed_that_says_nothing_about_one_side_is_not_compared() -> None:
     assert compare(BEFORE[:2], AFTER)["new"] == []
 
 
+def refused(seed: int, why: str = "no") -> SeedResult:
+    return SeedResult(seed=seed, status="refused", detail=why)
+
+
 def test_engines_that_start_no_longer_are_new() -> None:
-    """A patch that refuses everything fails nothing else."""
-    refused = [SeedResult(seed=seed, status="refused", detail="no") for seed in (1, 2, 3)]
-    document = compare([passed(1), passed(2), passed(3)], refused)
-    assert names(document["new"]) == ["start-refused"]
-    assert document["new"][0]["detail"] == "no"
+    """A patch that refuses everything fails nothing else; each reason is told once."""
+    before = [passed(1), passed(2), passed(3)]
+    after = [refused(1, "d0: 3 ranks"), refused(2, "d1: 4 ranks"), refused(3, "no")]
+    document = compare(before, after)
+    (new,) = document["new"]
+    assert (new["group"], new["seeds_after"]) == ("start-refused", [1, 2, 3])
+    reasons = [(one["seeds"], one["smallest_seed"], one["detail"]) for one in new["reasons"]]
+    assert reasons == [(2, 1, "d0: 3 ranks"), (1, 3, "no")]
+    assert document["not_served"]["after"] == {"refused": 3, "failed-closed": 0}
+    assert names(compare(after, before)["fixed"]) == ["start-refused"]
+
+
+def test_only_a_seed_that_passed_can_be_lost() -> None:
+    """One that failed and is refused now is no new failure, and its group is not said to be mended
+    by that; one that neither side serves says nothing; some may be lost while others are won."""
+    before = [failed(1, "same-output"), refused(2), passed(3), refused(4)]
+    ended = SeedResult(seed=3, status="failed-closed", detail="ended")
+    document = compare(before, [refused(1), refused(2), ended, passed(4)])
+    assert names(document["new"]) == ["failed-closed"]
+    output, won = document["fixed"]
+    assert (output["group"], output["not_served_after"]) == ("same-output", [1])
+    assert (won["group"], won["seeds_before"]) == ("start-refused", [4])
+    both = compare([passed(1), refused(2)], [refused(1), passed(2)])
+    assert names(both["new"]) == names(both["fixed"]) == ["start-refused"]
+
+
+def test_what_is_drawn_for_one_connector_only_is_not_lost() -> None:
+    """Engines that disagree have to be refused, and are drawn only for connectors that can."""
+    sides = SwarmOptions(), SwarmOptions(connector="hybrid")
+    is_alike = drawn_alike(*sides)
+    apart = next(
+        seed for seed in range(100) if any(f["kind"] == "disagreement" for f in
+        scenario_of(seed, sides[1]).faults)
+    )  # fmt: skip
+    alike = next(filter(is_alike, range(100)))
+    assert names(compare([passed(apart)], [refused(apart)], is_alike)["new"]) == []
+    assert names(compare([passed(alike)], [refused(alike)], is_alike)["new"]) == ["start-refused"]
+    assert drawn_alike(sides[1], sides[1])(apart)
 
 
 @pytest.mark.parametrize(
@@ -164,6 +202,34 @@ def test_people_are_told_how_many_passed_and_where_to_look(
         f"written to {out}",
         f"in a browser: faultlab report {out}",
     ]
+
+
+def test_what_is_new_is_replayed_by_the_last_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And a seed that is refused now is said to have passed, with the reason; JUnit fails it."""
+    monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
+    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    monkeypatch.setattr("faults.cli.compare.drawn_alike", lambda *sides: lambda seed: True)
+    sides = ["--connector", "moriio", "--connector", "hybrid"]
+
+    def said(*after: SeedResult) -> list[str]:
+        before = [passed(1), passed(2), passed(3)]
+        results = [before, list(after)]
+        monkeypatch.setattr(FakePool, "run", lambda *_: (one for one in results.pop(0)))
+        command = ["compare", "--seeds", "1:4", *sides, "--junit", str(junit)]
+        assert dispatch.run(command) == ExitCode.VIOLATION
+        return capsys.readouterr().out.splitlines()
+
+    junit = tmp_path / "junit.xml"
+    assert said(failed(1, "same-output"), passed(2), passed(3))[-1] == "faultlab replay at/1"
+    told = said(passed(1), refused(2, "2 groups"), passed(3))
+    assert "new: start-refused" in told
+    assert "  seeds that passed before, and are refused now:" in told
+    assert "    1 ×, as seed 2: 2 groups" in told
+    assert told[-1] == "faultlab campaign --seeds 2:3 --connector hybrid"
+    suite = ElementTree.parse(junit).getroot()
+    assert (suite.get("failures"), suite.get("skipped")) == ("1", "0")
 
 
 def one_passes_before_and_two_after(pool: FakePool, *_: object) -> None:

@@ -124,14 +124,14 @@ def test_a_shard_that_lost_seeds_is_no_success(
     (other / "results.jsonl").write_text(lines[:-5])
     code, said = merged(one, other)
     assert code == ExitCode.TESTBED_FAILED
-    assert "1 seeds have no result, and no --budget says why: 12;" in said
+    assert "without a result, and no --budget says why: 1 seed: 12;" in said
     (other / "results.jsonl").unlink()
     assert merged(one, other, "--junit", junit)[0] == ExitCode.TESTBED_FAILED
-    assert 'message="5 seeds were not run"' in junit.read_text()
+    assert 'message="not run: 5 seeds"' in junit.read_text()
     (other / "left.json").write_text("[4, 6, 8, 10, 12]")
     code, said = merged(one, other, "--out", whole)
     assert code == merged(whole)[0] == ExitCode.OK
-    assert "5 seeds were not run: the time of --budget was over" in said
+    assert "not run: 5 seeds, as the time of --budget was over" in said
 
 
 def test_a_seed_with_results_that_differ_is_refused(tmp_path: Path) -> None:

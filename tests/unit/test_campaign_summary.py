@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from faults.campaign.result import Failure, SeedResult, summarize
+from faults.campaign.swarm import SwarmOptions
 from faults.cli.campaign_summary import exit_code, render
 from faults.cli.outcome import ExitCode
 from faults.results import CampaignRun, RuleBroken
@@ -65,7 +67,7 @@ def test_a_summary_says_what_may_be_concluded_if_nothing_failed(
     clean = document("leak/producer")
     assert clean["failing_share_below"] == 3 / 301
     assert clean["reads_under_fault"] == {"link-down": 3}
-    render(clean, Console(width=200))
+    render(clean, SwarmOptions(), Console(width=200))
     said = capsys.readouterr().out
     assert "reads posted or in flight under each fault: link-down 3\n" in said
     assert "no run failed but in known groups: with 95 % confidence less than 1 % of" in said
@@ -73,6 +75,28 @@ def test_a_summary_says_what_may_be_concluded_if_nothing_failed(
     error = SeedResult(seed=400, status="error", detail="died")
     assert document("leak/producer", results=[*results, error])["failing_share_below"] is None
     assert document(results=results[:29])["failing_share_below"] is None
+
+
+def test_a_campaign_that_fails_ends_with_the_line_that_replays_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of the first group that nobody excuses; a run that was not kept is run, and kept, before."""
+    options = SwarmOptions(connector="hybrid", models=("llama",), settings={"tp_size": "2"})
+    results = [failed(4, "leak/producer"), failed(5, "same-output")]
+
+    def last_line(*known: str) -> str:
+        document = summarize(results, known, seeds=range(6), wall_s=1.0, interrupted=False)
+        render(document, options, Console(width=200))
+        return capsys.readouterr().out.splitlines()[-1]
+
+    assert last_line() == (
+        "faultlab campaign --seeds 4:5 --connector hybrid --model llama --set tp_size=2 "
+        "--out seed-4; faultlab replay seed-4/failures/seed-4"
+    )
+    assert last_line("leak/producer").endswith("faultlab replay seed-5/failures/seed-5")
+    assert "replay" not in last_line("leak/producer", "same-output")
+    results[0] = msgspec.structs.replace(results[0], artifact="night/failures/seed-4")
+    assert last_line() == "faultlab replay night/failures/seed-4"
 
 
 def test_a_campaign_of_which_all_is_refused_has_tested_nothing() -> None:

@@ -51,6 +51,31 @@ def test_blocks_that_changed_their_order_are_listed_one_by_one() -> None:
     assert ", copied from blocks 2-3 of p0;" in found.sentence
 
 
+def test_why_two_rules_name_other_blocks_of_one_request_is_said() -> None:
+    """Once, and only where they do."""
+
+    def said(kind: str, blocks: list[int], **evidence: Any) -> str:
+        after_free = Violation(
+            "use-after-free",
+            1.0,
+            "d0",
+            "r0-d0",
+            "used",
+            {"kind": kind, "block_ids": blocks, **evidence},
+        )
+        found, wrong = group([after_free, wrong_bytes(0, extent=EXTENT, not_listed=1)])
+        assert wrong.note == ""
+        return found.sentence
+
+    assert said("stale-read", [8, 9], source_node="p0") == (
+        "used (it and wrong-bytes both name blocks of d0: here those with bytes of blocks that p0 "
+        "had given away, unless they were written to since, as a pass does with its own token; "
+        "there all in which a pass found a wrong entry)"
+    )
+    assert "here those that the transfer wrote to; there all" in said("shared-block", [8])
+    assert said("stale-read", [12, 9, 8], source_node="p0") == "used"
+
+
 def test_who_wrote_over_a_transfer_is_told() -> None:
     """Else the sentence would point at the transfer."""
     extent = {**EXTENT, "overwritten": [[1_500_000_000, 8, "drafts of r5-d0 on d0"]]}

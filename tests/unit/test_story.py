@@ -355,6 +355,50 @@ def test_the_story_tells_of_every_wrong_answer_and_first_of_the_last_check() -> 
     ]
 
 
+def test_of_other_wrong_answers_those_come_first_whose_load_had_failed() -> None:
+    """With the report of the load and the error that names it; nobody else's."""
+    log = Log()
+    for request in ("r0", "r1", "r2", "r3"):
+        log.add("router", "request-arrived", request=request, prompt_tokens=1, max_tokens=1)
+    for request in ("r2", "r3"):
+        log.add("d0/core/main", "log", level="ERROR", module="m", message=f"no read of {request}")
+    log.add("d0/core/main", "receiving-finished", node="d0", request="r3-d0", failed=True)
+    for request in ("r0", "r1", "r2", "r3"):
+        answered_wrongly(log, request, "d0")
+    told = texts(log, Violation("same-output", 0.002, None, "r0", "...", {}))
+    ended = ", which d0 answered: output token 1 is 7 and should be 9"
+    assert told == [
+        "r0 arrives (1 token in, 1 out)",
+        "d0 logs: no read of r3",
+        "d0 reports the load of r3-d0 as failed",
+        "the router sends r0-d0 to d0",
+        f"same-output is reported for r0{ended}",
+        f"same-output is reported for r1{ended}",
+        "by now same-output is reported for r2 too",
+        f"same-output is reported for r3{ended}",
+    ]
+
+
+def test_an_error_that_names_the_request_is_told_among_many_lines() -> None:
+    """However much is logged after it, and by whichever engine; others' errors are not."""
+    log = Log()
+    for request in ("r0", "r1"):
+        log.add("router", "request-arrived", request=request, prompt_tokens=1, max_tokens=1)
+    for request in ("r0", "r1"):
+        log.add("d9/core/main", "log", level="ERROR", module="m", message=f"lost {request}-d9")
+    for number in range(9):
+        log.add("d0/core/main", "log", level="WARNING", module="m", message=f"line {number}")
+    log.violation("use-after-free", "d0", "r0-d0")
+    log.add("d0/core/main", "log", level="ERROR", module="m", message="r0-d0 was wrong")
+    assert [text for text in texts(log, STALE) if "logs" in text] == [
+        "d9 logs: lost r0-d9",
+        "d0 logs: line 6",
+        "d0 logs: line 7",
+        "d0 logs: line 8",
+        "d0 logs: r0-d0 was wrong",
+    ]
+
+
 def test_a_story_about_something_else_tells_of_the_wrong_answer_at_the_end() -> None:
     """The request that checks the end of a run is no part of it otherwise."""
     log = Log().sent("r0-d0", "d0").violation("liveness", None, "r0")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 
 from sim.errors import UsageError
+from sim.extensions import by_name, load
 from sim.hints import nearest
 from sim.model.presets.base import (
     GEOMETRIES,
@@ -37,9 +37,18 @@ _SHARED = {"base", "glm", "hybrid"}  # what presets are made of
 
 def _collect() -> Mapping[str, ModelPreset]:
     names = sorted({module.name for module in pkgutil.iter_modules(__path__)} - _SHARED)
-    modules = (importlib.import_module(f"{__name__}.{name}") for name in names)
-    presets: list[ModelPreset] = [module.PRESET for module in modules]
-    return MappingProxyType({preset.name: preset for preset in presets})
+    modules = [load(f"{__name__}.{name}") for name in names]
+    found = by_name(
+        "model presets", modules, lambda m: _preset_in(m).name, lambda m: str(m.__file__)
+    )
+    return MappingProxyType({name: _preset_in(module) for name, module in found.items()})
+
+
+def _preset_in(module: ModuleType) -> ModelPreset:
+    preset = getattr(module, "PRESET", None)
+    if not isinstance(preset, ModelPreset):
+        raise UsageError(f"{module.__file__}: defines no PRESET, the ModelPreset that it is to add")
+    return preset
 
 
 PRESETS: Mapping[str, ModelPreset] = _collect()

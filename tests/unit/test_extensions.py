@@ -1,0 +1,83 @@
+"""What users add by a file of their own: kinds of fault, oracles, model presets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults.fault import Fault
+from faults.kinds import KINDS, _collected
+from sim.errors import UsageError
+from sim.extensions import by_name, load, place_of
+from sim.model.presets import _preset_in
+from sim.oracles import ORACLES
+from sim.oracles.leak import Leak
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("x = 1\ndef f(:\n", 2, "invalid syntax"),
+        ("x = 1\n\nclass A(B):\n    pass\n", 3, "NameError: name 'B' is not defined"),
+        ("import no_such_module_at_all\n", 1, "No module named 'no_such_module_at_all'"),
+    ],
+)
+def test_a_mistake_in_somebodys_file_is_told_with_its_line(
+    text: str, line: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As theirs, with a remedy, and not as a failure of the testbed."""
+    file = tmp_path / "somebodys_kind.py"
+    file.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UsageError) as raised:
+        load("somebodys_kind")
+    message = str(raised.value)
+    assert message.startswith(f"{file}:{line}: ")
+    assert said in message
+    assert message.endswith("mend this file, or take it out of its directory")
+
+
+def test_two_kinds_of_fault_of_one_name_are_refused() -> None:
+    """With the files of both: the first would be gone unnoticed."""
+
+    class Mine(Fault, frozen=True, tag="meteorite"):
+        """Everything is gone."""
+
+    class Yours(Fault, frozen=True, tag="meteorite"):
+        """Nothing is left."""
+
+    Mine.__module__, Yours.__module__ = "faults.kinds.mine", "faults.kinds.yours"
+    assert list(_collected([Mine])) == ["meteorite"]
+    with pytest.raises(UsageError) as raised:
+        _collected([*KINDS.values(), Mine, Yours])
+    message = str(raised.value)
+    assert "two of the kinds of fault are called 'meteorite'" in message
+    for place in ("faults/kinds/mine.py (", "Mine)", "faults/kinds/yours.py (", "Yours)"):
+        assert place in message
+
+
+def test_a_kind_of_fault_without_a_docstring_is_refused() -> None:
+    """Lists would have nothing to say of it."""
+
+    class Meteorite(Fault, frozen=True, tag="meteorite"):
+        pass
+
+    with pytest.raises(UsageError, match="the kind of fault 'meteorite' has no docstring; give it"):
+        _collected([Meteorite])
+
+
+def test_a_second_oracle_of_one_name_is_refused() -> None:
+    """As ``sim.oracles`` registers them."""
+
+    class Other(Leak):
+        pass
+
+    with pytest.raises(UsageError, match=r"'leak': sim/oracles/leak\.py \(Leak\) and .*Other\)"):
+        by_name("oracles", [*ORACLES.values(), Other], lambda oracle: oracle.name, place_of)
+
+
+def test_a_file_without_a_preset_is_refused() -> None:
+    """In the directory where each file has one."""
+    with pytest.raises(UsageError, match=r"extensions\.py: defines no PRESET"):
+        _preset_in(load("sim.extensions"))
