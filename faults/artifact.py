@@ -31,7 +31,6 @@ SCENARIO_FILE: Final = "scenario.yaml"
 EVENTS_FILE: Final = "events.jsonl"
 REPORT_FILE: Final = "report.html"
 """Drawn from the others, and no part of what a replay compares."""
-DEFAULT_PARENT: Final = "faultlab-runs"
 
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

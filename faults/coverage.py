@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from faults.cells import Cell, possible_phases, require_possible
+from faults.plural import counted
 from sim.lifecycle import PHASES, Phase
 
 Table = dict[str, dict[str, int]]
@@ -71,9 +72,5 @@ def unreached(table: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 def unreached_line(kinds: Sequence[str]) -> str:
     """Those kinds in words, in one line."""
-    what = (
-        "1 kind reached no request"
-        if len(kinds) == 1
-        else (f"{len(kinds)} kinds reached no request")
-    )
+    what = f"{counted(len(kinds), 'kind')} reached no request"
     return f"{what}: {', '.join(kinds)}"

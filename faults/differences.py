@@ -16,6 +16,7 @@ import msgspec
 
 from faults import artifact
 from faults.artifact import Artifact
+from faults.plural import counted
 from faults.replay import in_words
 from faults.story import Moment, subject_of, tell
 from sim.kernel.log import Record
@@ -156,8 +157,13 @@ def _about(a: Side, b: Side) -> list[Violation]:
     return [Violation("difference", 0.0, None, name, "", {}) for name in requests[:1]]
 
 
+def is_all_compared(a: Side, b: Side) -> bool:
+    """Whether also what connectors did is compared, and not only engines, router and faults."""
+    return a.scenario.connector == b.scenario.connector
+
+
 def _compared(side: Side, other: Side) -> Iterator[Record]:
-    same = side.scenario.connector == other.scenario.connector
+    same = is_all_compared(side, other)
     for record in side.records:
         if record.kind not in _ARMING and (same or record.kind in _OF_ANY_CONNECTOR):
             yield record
@@ -165,7 +171,9 @@ def _compared(side: Side, other: Side) -> Iterator[Record]:
 
 def _outcomes(side: Side) -> dict[str, str]:
     return {
-        record.fields["request"]: f"{record.fields['outcome']} ({record.fields['tokens']} tokens)"
+        record.fields[
+            "request"
+        ]: f"{record.fields['outcome']} ({counted(record.fields['tokens'], 'token')})"
         for record in side.records
         if record.kind == "request-ended"
     }

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from sim.hints import closest
+
 ARTIFACT_FILE: Final = "artifact.json"
 """What makes a directory that of a run."""
 PLAN_FILE: Final = "campaign.json"
 """What makes a directory that of a campaign."""
+DEFAULT_PARENT: Final = "faultlab-runs"
+"""Where runs go that fail without --out."""
 FAILURES: Final = "failures"
 SIDES: Final = ("before", "after")
 """The campaigns of a comparison."""
@@ -17,7 +21,7 @@ SIDES: Final = ("before", "after")
 def what_is(path: Path) -> str:
     """What ``path`` is, and which commands take it, as the rest of a sentence."""
     if not path.is_dir():
-        return "is a file" if path.exists() else "does not exist"
+        return "is a file" if path.exists() else f"does not exist{_meant(path)}"
     if is_run(path):
         return "is the directory of a run, which replay, report, diff, issue, shrink and trace take"
     if is_campaign(path):
@@ -48,6 +52,19 @@ def is_campaign(path: Path) -> bool:
 def is_comparison(path: Path) -> bool:
     """Whether ``faultlab compare`` has begun both of its campaigns there."""
     return all(is_campaign(path / side) for side in SIDES)
+
+
+def _meant(path: Path) -> str:
+    """A hint at a directory beside it, or at a run in the default place, with a name like it."""
+    known = {
+        child.name: child
+        for parent in (Path(DEFAULT_PARENT), path.parent)
+        if parent.is_dir()
+        for child in sorted(parent.iterdir())
+        if child.is_dir()
+    }
+    close = closest(path.name, known)
+    return "" if close is None else f" (did you mean '{known[close]}'?)"
 
 
 def _first(parent: Path, file: str) -> Path | None:

@@ -12,7 +12,7 @@ import msgspec
 
 from faults.campaign.result import SeedResult, tested_nothing
 from faults.coverage import FaultReport, Table
-from faults.wording import counted
+from faults.plural import counted
 from sim.oracles import Violation
 from sim.outcome import Outcome, Verdict
 

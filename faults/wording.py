@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,16 @@ from pathlib import Path
 from sim.engine.connectors import get_connector
 from sim.fabric import CX7
 from sim.scenario import Scenario
+from sim.scenario.workloads import EPILOGUE
+
+_EPILOGUE = re.compile(rf"\b{EPILOGUE}\b")
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 seed``, ``2 seeds``; a noun that does not take an s has no place here."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+def with_epilogue_explained(text: str) -> str:
+    """``text``, with a word on what an epilogue is where it names one and does not say so."""
+    if not _EPILOGUE.search(text) or "nothing was broken any more" in text:
+        return text
+    return f"{text} ({EPILOGUE}: sent when nothing is broken any more, and has to succeed)"
 
 
 def replay_line(directory: Path) -> str:

@@ -8,5 +8,13 @@ from collections.abc import Iterable
 
 def nearest(word: str, candidates: Iterable[str]) -> str:
     """A hint at the candidate that was probably meant, or nothing."""
-    close = difflib.get_close_matches(word, list(candidates), n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
+    close = closest(word, candidates)
+    return "" if close is None else f" (did you mean {close!r}?)"
+
+
+def closest(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that is spelt alike, or of which ``word`` is the end, as ``3`` of ``req-3``."""
+    names = list(candidates)
+    close = difflib.get_close_matches(word, names, n=1)
+    close = close or [name for name in names if word and name.endswith(f"-{word}")]
+    return close[0] if close else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from faults.campaign.result import SeedResult
-from faults.wording import counted
+from faults.plural import counted
 from sim.errors import UsageError
 
 

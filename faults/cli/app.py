@@ -6,12 +6,14 @@ import sys
 
 from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE, ending_on_interrupt
 from faults.cli.reexec import ReexecError, settle_process
+from faults.cli.streams import open_closed_streams
 
 
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     try:
         with ending_on_interrupt():
+            open_closed_streams()
             settle_process()
             # Late on purpose: a process that is about to be replaced should not load the
             # commands, and vLLM reads its environment when it is imported.

@@ -32,7 +32,9 @@ Fabric = Annotated[
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Set a key of every seed's scenario."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a key of every seed's scenario, such as tp_size=2."
+    ),
 ]
 Jobs = Annotated[
     int | None, typer.Option(min=1, help="Worker processes; as many as there are processors.")

@@ -18,7 +18,8 @@ from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
-from faults.wording import counted, replay_line
+from faults.plural import counted
+from faults.wording import replay_line, with_epilogue_explained
 
 _SHOWN, _REASONS_SHOWN = 10, 3
 
@@ -87,7 +88,7 @@ def render(
             known = f", vLLM's own: {VLLM_DEFECTS[group['group']]}"
         runs = counted(group["seeds"], "run")
         console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
-        print_plain(console, f"  {group['detail']}")
+        print_plain(console, f"  {with_epilogue_explained(group['detail'])}")
         print_plain(console, f"  smallest seed {group['smallest_seed']}: {_again(group, options)}")
     if not tested_nothing(document):
         _render_coverage(document, console)

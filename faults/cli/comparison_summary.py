@@ -13,7 +13,8 @@ from faults.campaign.result import MEANINGS
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 from faults.directories import SIDES
-from faults.wording import counted
+from faults.plural import counted
+from faults.wording import with_epilogue_explained
 
 _TITLES = {"new": "bold red", "fixed": "bold green", "unchanged": "bold"}
 _REASONS_SHOWN = 3
@@ -85,7 +86,7 @@ def _render_entry(
 def _told(title: str, entry: dict[str, Any]) -> Iterator[str]:
     said = _UNSERVED.get((entry["group"], title))
     if said is None:
-        yield entry["detail"]
+        yield with_epilogue_explained(entry["detail"])
         return
     yield f"seeds that {said}:"
     for reason in entry["reasons"][:_REASONS_SHOWN]:

@@ -19,6 +19,7 @@ from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import print_plain
 from faults.cli.tables import print_table
 from faults.corpus.entry import OWN, UPSTREAM, Entry, load_entry, names
+from faults.plural import counted
 from sim.engine.connectors import get_connector
 
 if TYPE_CHECKING:
@@ -124,4 +125,4 @@ def _render(entries: dict[str, Entry], findings: list[Finding], console: Console
         if finding.differs:
             print_plain(console, finding.difference)
     differences = sum(finding.differs for finding in findings)
-    print_plain(console, f"{len(findings)} runs, {differences} other than expected")
+    print_plain(console, f"{counted(len(findings), 'run')}, {differences} other than expected")

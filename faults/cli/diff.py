@@ -19,6 +19,10 @@ from faults.differences import Side
 from sim.units import ns_to_seconds
 
 _SHOWN = 8
+_NOT_COMPARED = (
+    "The connectors are not the same, so only what engines, router and faults did is compared: "
+    "messages, transfers and what went on inside the connectors are not."
+)
 
 
 def command(
@@ -49,6 +53,7 @@ def _document(a: Side, b: Side) -> dict[str, Any]:
     return {
         "same": a.artifact.event_hash == b.artifact.event_hash,
         "given": differences.given(a, b),
+        "compares_everything": differences.is_all_compared(a, b),
         "parting": msgspec.to_builtins(differences.parting(a, b)),
         "ends": {name: list(pair) for name, pair in differences.ends(a, b).items()},
         "outputs": {
@@ -79,6 +84,8 @@ def _render(console: Console, sides: tuple[Side, Side], document: dict[str, Any]
         print_plain(console, "\nthe same history, to the order of tasks")
         return
     _list(console, "given", document["given"])
+    if not document["compares_everything"]:
+        print_plain(console, f"\n{_NOT_COMPARED}")
     parting = document["parting"]
     _list(console, "first difference", _parting(parting))
     ended = [f"{name}: {one} and {other}" for name, (one, other) in document["ends"].items()]

@@ -22,6 +22,7 @@ from faults.cli.run_summary import print_plain
 from faults.cli.tables import print_table
 from faults.mutants.catalog import chosen
 from faults.mutants.hunt import Hunt, hunt_all
+from faults.plural import counted
 from sim.stopwatch import wall_clock
 
 Names = Annotated[
@@ -92,7 +93,7 @@ def _progress(total: int) -> Iterator[Any]:
 
 
 def _log(result: Hunt) -> None:
-    how = f"not caught in {result.runs} seeds"
+    how = f"not caught in {counted(result.runs, 'seed')}"
     if result.seed is not None:
         how = f"caught by seed {result.seed}, run {result.runs}: {', '.join(result.groups)}"
     print(f"{result.name}: {how}", *result.others, sep="\n  ", file=sys.stderr, flush=True)

@@ -11,8 +11,10 @@ from typing import Any
 
 import msgspec
 
+from faults.artifact import SCENARIO_FILE
 from faults.directories import is_run, what_is
 from faults.schedule import decode, with_faults
+from faults.wording import replay_line
 from sim.engine.connectors import get_connector
 from sim.errors import UsageError
 from sim.hints import nearest
@@ -28,6 +30,7 @@ from sim.scenario import (
 )
 from sim.scenario.workloads import MOST_REQUESTS
 
+_SUFFIXES = (".yaml", ".yml")
 SHIPPED = Path(__file__).parents[1] / "scenarios"
 
 
@@ -82,6 +85,12 @@ def find_scenario(name: str) -> Scenario:
         raise UsageError(f"{name}: no such file, and no shipped scenario{hint}; {listed}")
     if path.is_dir():
         raise UsageError(f"{path}: {_instead_of_directory(path)}")
+    if path.name != SCENARIO_FILE and path.suffix not in _SUFFIXES and is_run(path.parent):
+        scenario = shlex.quote(str(path.parent / SCENARIO_FILE))
+        raise UsageError(
+            f"{path}: belongs to a recorded run; run it again with "
+            f"{replay_line(path.parent)}, or its scenario alone with faultlab run {scenario}"
+        )
     return _load(path)
 
 
@@ -95,7 +104,7 @@ def _load(path: Path) -> Scenario:
 def _instead_of_directory(path: Path) -> str:
     """What to do with a directory where a scenario file is expected."""
     if is_run(path):
-        return f"is a recorded run; run it again with faultlab replay {shlex.quote(str(path))}"
+        return f"is a recorded run; run it again with {replay_line(path)}"
     return f"{what_is(path)}; expected a scenario file"
 
 

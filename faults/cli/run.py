@@ -16,6 +16,7 @@ from faults.cli.options import RunOptions, build_scenario
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run_summary import render_run
 from faults.cli.simulate import simulate
+from faults.directories import DEFAULT_PARENT
 from faults.wording import replay_line
 from sim.errors import UsageError
 from sim.outcome import RunResult, Verdict
@@ -62,7 +63,7 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Set any key of the scenario: tp_size, geometry, length_scale, ...",
+        help="Set any key of the scenario, such as tp_size=2; faultlab schema has all keys.",
     ),
 ]
 FabricOption = Annotated[
@@ -172,7 +173,7 @@ def save_unasked(scenario: Scenario, result: RunResult) -> Path | None:
 
     A directory that nobody asked for must not cost the verdict.
     """
-    parent = Path(artifact.DEFAULT_PARENT)
+    parent = Path(DEFAULT_PARENT)
     directory = artifact.default_directory(scenario, result.outcome.event_hash, parent)
     try:
         _write(directory, scenario, result, force=False)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from faults.artifact import REPORT_FILE
 from faults.grouping import FindingGroup, group
+from faults.plural import counted
 from faults.story import Moment, aftermaths, tell
 from faults.struck import fault_sentences
 from faults.wording import replay_line, what_runs
@@ -77,7 +78,7 @@ def drafts_line(acceptance: Acceptance) -> str:
     by_place = ", ".join(f"{count / steps:.0%}" for count in acceptance.accepted_at)
     return (
         f"{acceptance.accepted} of {acceptance.drafts} accepted ({acceptance.rate:.1%}) "
-        f"in {acceptance.steps} steps, {acceptance.accepted_per_step:.2f} a step; "
+        f"in {counted(acceptance.steps, 'step')}, {acceptance.accepted_per_step:.2f} a step; "
         f"by place in a step: {by_place}"
     )
 
@@ -106,18 +107,22 @@ def transfers_line(outcome: Outcome) -> str:
         total = sum(one.bytes for one in each.values())
         return (
             f"{filesize.decimal(total)} into blocks of {len(each)} requests, "
-            f"{min(blocks)} to {max(blocks)} blocks each"
+            f"{_from_to(min(blocks), max(blocks))} each"
         )
     return "; ".join(
-        f"{request}: {filesize.decimal(one.bytes)} into {one.blocks} blocks"
+        f"{request}: {filesize.decimal(one.bytes)} into {counted(one.blocks, 'block')}"
         for request, one in each.items()
     )
+
+
+def _from_to(least: int, most: int) -> str:
+    return counted(least, "block") if least == most else f"{least} to {most} blocks"
 
 
 def notes_line(outcome: Outcome) -> str:
     """What oracles counted and did not find wrong, as far as there was any."""
     counted = (
-        f"{count} {name.replace('_', ' ')}" for name, count in outcome.notes.items() if count
+        f"{name.replace('_', ' ')} {count}" for name, count in outcome.notes.items() if count
     )
     return ", ".join(counted)
 
@@ -128,8 +133,8 @@ def cut_short(scenario: Scenario, outcome: Outcome) -> str | None:
     if not never_sent:
         return None
     return (
-        f"{never_sent} of {outcome.requests['total']} requests were never sent: they arrive after "
-        f"max_virtual_s, which is {scenario.max_virtual_s:g}"
+        f"never sent: {never_sent} of {counted(outcome.requests['total'], 'request')}, as they "
+        f"arrive after max_virtual_s, which is {scenario.max_virtual_s:g}"
     )
 
 
@@ -160,7 +165,7 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
         if hand_off := hand_off_line(outcome.speculation):
             table.add_row("", Text(hand_off))
     table.add_row("time", Text(speed(outcome)))
-    table.add_row("events", f"{outcome.events} in {outcome.engine_steps} engine steps")
+    table.add_row("events", f"{outcome.events} in {counted(outcome.engine_steps, 'engine step')}")
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")
     if notes := notes_line(outcome):
         table.add_row("notes", Text(notes))

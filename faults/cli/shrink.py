@@ -16,6 +16,7 @@ from faults.cli.loading import loading
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run import save
 from faults.cli.run_summary import print_plain, render_findings, render_saved, verdict_of
+from faults.plural import counted
 from sim.errors import UsageError
 from sim.outcome import RunResult
 from sim.scenario import Scenario
@@ -101,9 +102,11 @@ def command(
 def _render(document: dict[str, Any], result: RunResult, console: Console) -> None:
     before, after = document["before"], document["after"]
     sizes = ", ".join(f"{name} {before[name]} to {after[name]}" for name in before)
-    print_plain(console, f"{document['runs']} runs: {sizes}")
+    print_plain(console, f"{counted(document['runs'], 'run')}: {sizes}")
     if document["stopped_at_limit"]:
-        print_plain(console, f"stopped at the limit of {document['runs']} runs (--max-runs)")
+        print_plain(
+            console, f"stopped at the limit of {counted(document['runs'], 'run')} (--max-runs)"
+        )
     console.print(verdict_of(result.outcome))
     render_findings(console, result)
     render_saved(console, Path(document["directory"]))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from faults.story.moment import Moment
+from faults.story.moment import Moment, explained
 from faults.story.names import requests_named, said, some_of, whole, without_requests
 from sim.kernel.log import Record
 from sim.request_ids import leg_kind, logical_id
@@ -54,7 +54,7 @@ class _Fault:
 
     def moments(self) -> list[Moment]:
         told = [*self._reached(), *self._followed()]
-        return sorted([*self.own, *told], key=lambda moment: moment.time_ns)
+        return explained(sorted([*self.own, *told], key=lambda moment: moment.time_ns))
 
     def _reached(self) -> Iterator[Moment]:
         for group in _grouped(self.effects.values(), lambda effect: tuple(effect.phases)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from faults.plural import counted
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
 from faults.story.subject import Subject
@@ -28,7 +29,7 @@ class _Given:
         if len(groups) < 2:
             return block_list([block for blocks in groups.values() for block in blocks])
         shown = [f"{block_list(blocks)} (group {g})" for g, blocks in groups.items()]
-        more = f" and of {len(shown) - _GROUPS_SHOWN} more groups"
+        more = f" and of {counted(len(shown) - _GROUPS_SHOWN, 'more group')}"
         return ", ".join(shown[:_GROUPS_SHOWN]) + (more if len(shown) > _GROUPS_SHOWN else "")
 
 

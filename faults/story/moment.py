@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from faults.wording import with_epilogue_explained
 
 MAX_MOMENTS = 16
 
@@ -25,6 +28,16 @@ def shortened(moments: list[Moment]) -> list[Moment]:
         candidates = [i for i, moment in enumerate(kept) if moment.weight == least]
         del kept[candidates[len(candidates) // 2]]
     return kept
+
+
+def explained(moments: Sequence[Moment]) -> list[Moment]:
+    """With a word on what an epilogue is where one is first named."""
+    texts = [with_epilogue_explained(moment.text) for moment in moments]
+    named = (i for i, moment in enumerate(moments) if texts[i] != moment.text)
+    first = next(named, None)
+    return [
+        replace(moment, text=texts[i]) if i == first else moment for i, moment in enumerate(moments)
+    ]
 
 
 def _order(moment: Moment) -> tuple[int, int]:

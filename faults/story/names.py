@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 
 import msgspec
 
+from faults.plural import counted
 from sim.request_ids import logical_id
 
 ERRORS = ("ERROR", "CRITICAL")
@@ -60,7 +61,7 @@ def whole(message: str) -> str:
     line = " ".join(message.split())
     if len(line) <= _LONGEST:
         return line
-    return f"{line[:_LONGEST]}... ({len(line) - _LONGEST} characters more)"
+    return f"{line[:_LONGEST]}... ({counted(len(line) - _LONGEST, 'character')} more)"
 
 
 def some_of(names: Sequence[str]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from faults.plural import counted
 from faults.story.chapter import Chapter
 from faults.story.subject import Subject
-from faults.wording import counted
 from sim.kernel.log import Record
 from sim.request_ids import leg_of
 

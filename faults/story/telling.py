@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from faults.story.answers import Answers
 from faults.story.blocks import Blocks
 from faults.story.chapter import Chapter
-from faults.story.moment import Moment, shortened
+from faults.story.moment import Moment, explained, shortened
 from faults.story.requests import Requests
 from faults.story.subject import subject_of
 from faults.story.transfers import Transfers
@@ -37,4 +37,5 @@ def tell(
     for record in records:
         for listen in listeners.get(record.kind, ()):
             listen(record)
-    return shortened([moment for chapter in chapters for moment in chapter.moments()])
+    told = shortened([moment for chapter in chapters for moment in chapter.moments()])
+    return explained(told)

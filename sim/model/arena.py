@@ -16,7 +16,7 @@ from sim.errors import TestbedError
 
 _BASE = 0x1000_0000_0000  # far from where Linux puts programs, heaps and libraries
 DEVICE_BYTES = 8 << 30
-_MAX_PLACES = 1024
+MOST_DEVICES = 1024
 _MAP_NORESERVE = 0x4000
 _MAP_FIXED_NOREPLACE = 0x100000
 _MADV_DONTNEED = 4
@@ -43,8 +43,8 @@ class Arena:
                 "use geometry: reduced, or fewer blocks"
             )
         address = _BASE + len(self._used) * DEVICE_BYTES
-        if len(self._used) == _MAX_PLACES:
-            raise TestbedError(f"a run has at most {_MAX_PLACES} device memories")
+        if len(self._used) == MOST_DEVICES:
+            raise TestbedError(f"a run has at most {MOST_DEVICES} device memories")
         if address in _MAPPED:
             _empty(address)
         else:

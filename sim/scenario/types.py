@@ -11,6 +11,7 @@ import msgspec
 
 from sim.engine.options import EngineOptions, rank_names
 from sim.fabric import FabricProfile, named_fabric
+from sim.model.arena import MOST_DEVICES
 from sim.model.presets import Geometry, get_preset
 from sim.model.speculation import Speculation
 from sim.router.options import COLOCATED_PHASES, RouterOptions, Seconds
@@ -139,6 +140,11 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         current directory."""
         if self.overlay is not None:
             msgspec.structs.force_setattr(self, "overlay", str(Path(self.overlay).absolute()))
+        if self.num_ranks > MOST_DEVICES:
+            raise ValueError(
+                f"the engines of topology, times engine.data_parallel_size and engine.tp_size, are "
+                f"{self.num_ranks} devices, and a run has at most {MOST_DEVICES}; give fewer"
+            )
         if self.topology.colocated:
             self._require_one_leg()
         if self._num_decoding == 1:

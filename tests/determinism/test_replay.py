@@ -243,7 +243,7 @@ def test_a_run_that_was_cut_short_cannot_be_judged(
     arguments = ["run", str(tmp_path / "cut.yaml"), "--out", str(tmp_path / "run")]
     assert dispatch.run(arguments) == 2
     shown = capsys.readouterr().out
-    assert "3 of 8 requests were never sent" in shown
+    assert "never sent: 3 of 8 requests" in shown
     assert "incomplete: no rule was broken as far as the run went" in shown
     code, document = replay(tmp_path / "run")
     assert (code, document["status"]) == (125, "was cut short before all requests were sent")

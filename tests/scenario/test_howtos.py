@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,11 +49,16 @@ def test_what_the_pages_add_is_in_the_lists(tmp_path: Path) -> None:
 def test_the_lasting_fault_of_the_page_strikes_lasts_and_is_healed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A consumer of a small run is slow for as long as it says, and not afterwards."""
-    page = files(ROOT / "docs" / "howto-fault.md")["faults/kinds/throttled.py"]
+    """A consumer of a small run is slow for as long as it says, and not afterwards. It strikes
+    when and whom the page's own command says, and reaches a request."""
+    page = ROOT / "docs" / "howto-fault.md"
     code: dict[str, Any] = {"__name__": "throttled"}
-    exec(compile(page, "throttled.py", "exec"), code)
-    fault = code["Throttled"](for_s=0.05, when=Trigger(phase="decode"), target=Target(node="d0"))
+    exec(compile(files(page)["faults/kinds/throttled.py"], "throttled.py", "exec"), code)
+    (given,) = re.findall(r"--fault throttled:(\S+)", page.read_text())
+    values = dict(pair.split("=") for pair in given.split(","))
+    assert values.keys() == {"node", "phase", "for_s"}
+    when, target = Trigger(phase=values["phase"]), Target(node=values["node"])
+    fault = code["Throttled"](for_s=0.05, when=when, target=target)
     workload = UniformWorkload(requests=2, prompt_tokens=(20, 20), output_tokens=(4, 4))
     scenario = Scenario(workload=workload, quiet_phase_s=0.0)
     monkeypatch.setattr(running, "decode", lambda *_, **__: [fault])

@@ -108,6 +108,10 @@ def test_what_the_howtos_add_works(tmp_path: Path) -> None:
     assert codes == [0, 0, 0, 1]
     struck = [[(f["kind"], f["strikes"]) for f in document["faults"]] for document in documents]
     assert struck[:2] == [[("message-jitter", 1)], [("throttled", 1)]]
+    assert [fault["hits"] > 0 for document in documents[:2] for fault in document["faults"]] == [
+        True,
+        True,
+    ]
     assert documents[2]["requests"]["length"] == 4
     assert "patience" in {violation["oracle"] for violation in documents[3]["violations"]}
 

@@ -101,9 +101,8 @@ BY_OTHERS = {
     "faultlab models": "tests/unit/test_cli_lists.py",
     "faultlab run --requests 4 --set length_scale=0.05 "
     "--fault message-jitter:count=3,up_to_ms=5": _HOWTOS,
-    "faultlab run --requests 4 --set length_scale=0.05 --fault throttled:node=d0,for_s=0.5": (
-        _HOWTOS
-    ),
+    "faultlab run --requests 4 --set length_scale=0.05 "
+    "--fault throttled:node=d0,phase=decode,for_s=0.5": _HOWTOS,
     "faultlab run --model small-gqa --requests 4 --set length_scale=0.05": _HOWTOS,
     "faultlab run late-hand-off --set "
     "workload.requests='[{request_id: late, prompt: [[1, 64]], max_tokens: 2}]'": _HOWTOS,

@@ -56,6 +56,9 @@
     const ground = (isDrawn && boxBehind(element)) || groundOf(element);
     texts[`${ink} on ${ground}`] ??= {contrast: contrast(ink, ground), text: said};
   }
+  for (const box of document.querySelectorAll("pre.command")) {
+    if (box.scrollWidth > box.clientWidth) cut.push(box.textContent);
+  }
   const strokes = (selector) => [...document.querySelectorAll(selector)]
     .filter((path) => path.checkVisibility() && path.getTotalLength() > 0)
     .map((path) => channels(styleOf(path).stroke).slice(0, 3));

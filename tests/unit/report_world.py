@@ -12,7 +12,7 @@ import msgspec
 from faults.campaign.plan import plan_here
 from faults.campaign.result import Failure, SeedResult
 from faults.campaign.store import RESULTS_FILE, Store
-from faults.campaign.swarm import SwarmOptions
+from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions
 from faults.cells import possible_phases
 from faults.directories import PLAN_FILE
 from faults.kinds import KINDS
@@ -80,7 +80,7 @@ class Page(HTMLParser):
 def campaign(directory: Path, count: int, connector: str = "moriio", seed: int = 0) -> Path:
     """A campaign of ``count`` results, as a real one leaves them, drawn from ``seed``."""
     rng = random.Random(seed)
-    options = SwarmOptions(connector=connector)
+    options = SwarmOptions(connector=connector, models=DEFAULT_MODELS[1:])
     store = Store(directory, plan_here(options, range(count), (1, 1)))
     assert (directory / PLAN_FILE).is_file()
     store.add(_result(rng, 0))

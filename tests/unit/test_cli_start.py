@@ -22,6 +22,8 @@ COMMAND = [sys.executable, "-m", "faults.cli"]
 REFUSED = [
     ["run", "nothing"],
     ["run", "--set", "sed=1"],
+    ["run", "--set", "producers=1000000000000"],
+    ["run", "--set", "tp_size=2048", "--set", "executor=multi-process"],
     ["run", "--trace", "gone.jsonl"],
     ["run", "--hold", "req-99=5"],
     ["run", "--connector", "no.colon"],
@@ -81,6 +83,20 @@ def started(*arguments: str) -> subprocess.Popen[str]:
         text=True,
         preexec_fn=heed_interrupts,
     )
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    """As by ``>&-``: the exit code is the answer, and no file of a run gets the number 1."""
+    source = "import os; os.close(1); from faults.cli.app import main; code = main(); " \
+        "print(os.readlink('/proc/self/fd/1'), code, file=__import__('sys').stderr)"  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", source, "connectors"],
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "/dev/null 0\n")
 
 
 def test_ctrl_c_while_vllm_is_loaded_is_no_traceback() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -87,6 +88,31 @@ def side(*wrong: tuple[str, int, list[int], list[int]], seed: int = 0) -> Side:
     ]
     artifact = cast("Artifact", SimpleNamespace(violations=violations))
     return Side(Path(), Scenario(seed=seed), artifact, records)
+
+
+def test_two_connectors_are_compared_by_what_they_have_in_common(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And people are told that the rest is not."""
+    sides = {"a": side(), "b": side(), "c": side()}
+    for name, one in sides.items():
+        scenario = Scenario(connector="reference" if name == "c" else "moriio")
+        artifact = SimpleNamespace(
+            violations=[],
+            verdict="pass",
+            signature=[],
+            event_hash=name,
+            versions={},
+            guest_digest="",
+        )
+        sides[name] = replace(one, scenario=scenario, artifact=cast("Artifact", artifact))
+    monkeypatch.setattr(Side, "read", lambda path: sides[str(path)])
+    document, text = diff(capsys, "a", "b")
+    assert document["compares_everything"]
+    assert "only what engines" not in text
+    document, text = diff(capsys, "a", "c")
+    assert not document["compares_everything"]
+    assert "what went on inside the connectors are not" in text
 
 
 def test_the_first_token_that_differs_is_told_of_both_outputs() -> None:

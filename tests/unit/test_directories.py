@@ -31,6 +31,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         f"runs/b/{ARTIFACT_FILE}",
         f"runs/a/{ARTIFACT_FILE}",
         f"shards/1/{PLAN_FILE}",
+        f"faultlab-runs/llama-moriio-seed0-3f2a9c01/{ARTIFACT_FILE}",
         "other/notes.txt",
     ):
         Path(file).parent.mkdir(parents=True, exist_ok=True)
@@ -51,6 +52,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("other", "has no artifact.json (of a run) and no campaign.json (of a campaign)"),
         ("other/notes.txt", "is a file"),
         ("gone", "does not exist"),
+        ("nigth", "does not exist (did you mean 'night'?)"),
+        ("night/failures/seed3", "does not exist (did you mean 'night/failures/seed-3'?)"),
+        ("llama-moriio-seed0-3f2a9c1", "does not exist (did you mean "
+         "'faultlab-runs/llama-moriio-seed0-3f2a9c01'?)"),
     ],
 )  # fmt: skip
 def test_every_kind_is_known_by_its_file(path: str, words: str) -> None:
@@ -87,8 +92,12 @@ def test_what_is_no_campaign_is_told_by_all_that_take_one(path: str) -> None:
         ("report run night", "run: is the directory of a run"),
         ("report gone", "gone: does not exist; expected the --out of a campaign, of a compare or"),
         ("run night", "night: is the directory of a campaign"),
+        ("run run/artifact.json", "run/artifact.json: belongs to a recorded run; run it again with "
+         "faultlab replay run, or its scenario alone with faultlab run run/scenario.yaml"),
+        ("replay nigth", "nigth: does not exist (did you mean 'night'?)"),
+        ("diff rum run", "rum: does not exist (did you mean 'run'?)"),
     ],
-)
+)  # fmt: skip
 def test_every_command_says_so(
     capsys: pytest.CaptureFixture[str], arguments: str, words: str
 ) -> None:

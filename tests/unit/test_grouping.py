@@ -51,6 +51,19 @@ def test_blocks_that_changed_their_order_are_listed_one_by_one() -> None:
     assert ", copied from blocks 2-3 of p0;" in found.sentence
 
 
+def test_what_an_epilogue_is_is_said_where_a_finding_names_one() -> None:
+    """Unless the finding says it by itself."""
+
+    def said(detail: str) -> str:
+        return group([Violation("same-output", 1.0, None, "epilogue", detail, {})])[0].sentence
+
+    told = "epilogue: sent when nothing is broken any more, and has to succeed"
+    assert said("epilogue-1 ended with 'stop'") == f"epilogue-1 ended with 'stop' ({told})"
+    by_itself = "epilogue was sent at 1 s, when nothing was broken any more, and ended"
+    assert said(by_itself) == by_itself
+    assert said("req-1 ended") == "req-1 ended"
+
+
 def test_why_two_rules_name_other_blocks_of_one_request_is_said() -> None:
     """Once, and only where they do."""
 

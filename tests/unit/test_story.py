@@ -62,6 +62,10 @@ STALE = Violation(
 )
 
 
+EPILOGUE_IS = " (epilogue: sent when nothing is broken any more, and has to succeed)"
+"""Said where one is first named."""
+
+
 def texts(log: Log, *violations: Violation) -> list[str]:
     return [moment.text for moment in tell(log.records, violations)]
 
@@ -263,7 +267,7 @@ def test_a_story_begins_with_the_request_that_a_fault_struck() -> None:
         "the router sends r1-d0 to d0",
         "fault f is armed, for r1",
         "fault f has struck, for r1",
-        "the router sends epilogue-d0 to d0",
+        f"the router sends epilogue-d0 to d0{EPILOGUE_IS}",
         "liveness is reported for epilogue",
     ]
     hangs = Violation("liveness", 9.0, None, "r0", "...", {"kind": "not-ended"})
@@ -351,7 +355,7 @@ def test_the_story_tells_of_every_wrong_answer_and_first_of_the_last_check() -> 
         "same-output is reported for r1, which d0 answered: output token 1 is 7 and should be 9",
         "by now same-output is reported for r2, r3 too",
         "same-output is reported for epilogue, which d1 answered: "
-        "output token 1 is 7 and should be 9",
+        f"output token 1 is 7 and should be 9{EPILOGUE_IS}",
     ]
 
 
@@ -407,5 +411,5 @@ def test_a_story_about_something_else_tells_of_the_wrong_answer_at_the_end() -> 
     assert texts(log, hangs)[-2:] == [
         "liveness is reported for r0",
         "same-output is reported for epilogue, which d0 answered: "
-        "output token 1 is 7 and should be 9",
+        f"output token 1 is 7 and should be 9{EPILOGUE_IS}",
     ]
