@@ -54,7 +54,9 @@ def _render(connectors: list[dict[str, Any]], console: Console) -> None:
 
 def _settings(kind: dict[str, Any]) -> Table:
     """Keys with defaults and units; three narrow columns, so that 80 characters are enough."""
-    table = Table("key", "default", "unit", "", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table = Table(
+        "key", "default", "unit", "meaning", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     for column in table.columns:
         column.overflow = "fold"
     for setting in kind["settings"]:

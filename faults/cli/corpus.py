@@ -109,7 +109,7 @@ def _progress(total: int) -> Iterator[Callable[[str], None]]:
 
 def _render(entries: dict[str, Entry], findings: list[Finding], console: Console) -> None:
     table = Table(title="corpus")
-    for heading in ("entry", "upstream", "connector", "requests", "broken rules", ""):
+    for heading in ("entry", "upstream", "connector", "requests", "broken rules", "verdict"):
         table.add_column(heading)
     for finding in findings:
         table.add_row(
@@ -124,5 +124,8 @@ def _render(entries: dict[str, Entry], findings: list[Finding], console: Console
     for finding in findings:
         if finding.differs:
             print_plain(console, finding.difference)
-    differences = sum(finding.differs for finding in findings)
-    print_plain(console, f"{counted(len(findings), 'run')}, {differences} other than expected")
+    differing = [finding for finding in findings if finding.differs]
+    print_plain(console, f"{counted(len(findings), 'run')}, {len(differing)} other than expected")
+    if differing:
+        alone = f"faultlab corpus {differing[0].name} --connector {differing[0].connector}"
+        print_plain(console, f"to run the first of those again:\n{alone}")

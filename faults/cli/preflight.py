@@ -51,7 +51,7 @@ def answer_peers(port: int) -> None:
 
 
 def _render(findings: Sequence[Finding], asked_peers: bool, console: Console) -> None:
-    table = Table("check", "", "found", "needed", title="faultlab doctor --hardware")
+    table = Table("check", "state", "found", "needed", title="faultlab doctor --hardware")
     for finding in findings:
         mark = "[green]ok[/]" if finding.ok else "[red]missing[/]"
         table.add_row(finding.name, mark, escape(finding.found), escape(finding.needed))

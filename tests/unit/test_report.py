@@ -102,7 +102,7 @@ def test_two_campaigns_are_compared_seed_by_seed(tmp_path: Path) -> None:
     page.require_self_contained()
     assert page.text.startswith("moriio, seeds 0 to 19 and hybrid, seeds 0 to 19")
     assert "10 seeds on two sides" in page.text
-    (crossed,) = [t for t in page.tables if t[0][0][1] == "A \\ B"]
+    (crossed,) = [t for t in page.tables if t[0][0][1] == "A, and B across"]
     in_a = [result.status for result in read(a)[1] if result.seed < 10]
     assert [row[1][1] for row in crossed[1:]] == [
         str(in_a.count(status))
