@@ -159,9 +159,10 @@ class HybridReadConnector(KVConnectorBase_V1, SupportsHMA):
     def supports_divergent_local_hybrid_hits(self) -> bool:
         """With a state on its way, the attention prefix found here is of use without one.
 
-        Not beside a sliding window, whose own hit may lag behind that of full attention.
+        Not beside a sliding window, or full attention of another spec, such as a drafter's: their
+        own hits may lag behind that of the first, and nobody would fill what lies between.
         """
-        return self._groups.has_state and not self._groups.has_window
+        return self._groups.has_state and self._groups.has_one_attention
 
     def bind_kv_cache_manager(self, kv_cache_manager: KVCacheManager) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)

@@ -8,7 +8,7 @@ from typing import Any
 
 from connector.core.errors import PeerMismatch
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 Fingerprint = dict[str, Any]
 """Plain values (numbers, texts, lists, dicts of them) by the name of what they describe."""
 

@@ -127,6 +127,12 @@ class TransferGroups:
     def has_window(self) -> bool:
         return any(group.kind is GroupKind.WINDOW for group in self.groups)
 
+    @cached_property
+    def has_one_attention(self) -> bool:
+        """Whether all attention is full and of one spec, so that all of it has one local hit."""
+        attention = [g.kind for g in self.groups if g.kind not in (GroupKind.STATE, GroupKind.RING)]
+        return attention == [GroupKind.FULL]
+
     @property
     def producer_drops_last_token(self) -> bool:
         """Whether a producer computes one token less than the prompt has.

@@ -128,7 +128,7 @@ def _is_made_for(
     firsts: Any = extension.get("first_positions")
     try:
         return len(blocks) == len(firsts) == len(groups) and extension.get("digest") == _digest(
-            blocks, firsts, prompt
+            blocks, firsts, prompt, _hold(extension)
         )
     except (TypeError, MalformedPayload):
         return False
@@ -140,7 +140,7 @@ def _checked_one_by_one(
     """Find what is wrong with an offer; MalformedPayload names it."""
     blocks = decode(groups, raw)
     firsts = _firsts(extension, len(groups))
-    if extension.get("digest") != _digest(blocks, firsts, prompt):
+    if extension.get("digest") != _digest(blocks, firsts, prompt, _hold(extension)):
         raise MalformedPayload(
             "the offer is not the one that the producer made: its digest differs"
         )
@@ -224,15 +224,15 @@ def make_extension(
         "first_positions": list(firsts),
         "prompt_tokens": prompt.num_tokens,
         "prompt_digest": prompt.digest,
-        "digest": _digest(blocks, firsts, prompt),
+        "digest": _digest(blocks, firsts, prompt, hold),
         "lease_s": hold_s,
         "tp_size": tp_size,
     }
 
 
-def _digest(blocks: BlockLists, firsts: Sequence[int], prompt: Prompt) -> str:
+def _digest(blocks: BlockLists, firsts: Sequence[int], prompt: Prompt, hold: HoldId) -> str:
     """Notices block ids and a prompt that are not those of the hold, which it alone would
-    confirm."""
+    confirm, and another hold than theirs."""
     numbers = [prompt.num_tokens, *firsts]
     for ids in blocks:
         numbers.append(len(ids))
@@ -241,7 +241,8 @@ def _digest(blocks: BlockLists, firsts: Sequence[int], prompt: Prompt) -> str:
         packed = struct.pack(f"<{len(numbers)}q", *numbers)
     except struct.error:
         raise MalformedPayload("a number in the offer has more than 64 bits") from None
-    return hashlib.blake2b(packed + prompt.digest.encode(), digest_size=16).hexdigest()
+    names = f"{prompt.digest} {hold.incarnation} {hold.number}".encode(errors="surrogatepass")
+    return hashlib.blake2b(packed + names, digest_size=16).hexdigest()
 
 
 def _check_same(theirs: Prompt, ours: Prompt) -> None:

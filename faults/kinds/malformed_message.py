@@ -66,7 +66,7 @@ class MalformedMessage(Fault, frozen=True, tag="malformed-message"):
 
 
 def _question(**numbers: object) -> bytes:
-    fields = {"type": "hybrid", "version": 2, "incarnation": "", **numbers}
+    fields = {"type": "hybrid", "version": 3, "incarnation": "", **numbers}
     return msgspec.msgpack.encode(fields)
 
 

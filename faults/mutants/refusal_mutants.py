@@ -56,8 +56,8 @@ REFUSAL_MUTANTS = (
             Change(
                 module="connector.core.offer",
                 qualname="_digest",
-                right="packed + prompt.digest.encode()",
-                wrong="packed",
+                right="{prompt.digest} ",
+                wrong="",
             ),
         ),
         settings={"workload.prompt_tokens": "[200, 200]", "workload.interval_ms": "0"},

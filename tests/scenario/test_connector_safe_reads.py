@@ -128,7 +128,7 @@ def test_upstreams_peer_is_read_from_unless_safe_reads_are_required(
 
 class OldProducer(Probe):
     """Has the producer speak version 1: its offers and welcomes say so, and it understands no
-    other. Each process has modules of its own, so the consumer goes on to speak 2."""
+    other. Each process has modules of its own, so the consumer goes on to speak 3."""
 
     def engine_started(self, engine: Any) -> None:
         if engine.name != "p0":
@@ -139,7 +139,7 @@ class OldProducer(Probe):
         rank = worker.runner.hooks._kv_connector.kv_connector._worker
         encode_welcome = type(rank).__init__.__globals__["encode_welcome"]
         for function in (make_extension, encode_welcome):
-            assert function.__globals__["PROTOCOL_VERSION"] == 2
+            assert function.__globals__["PROTOCOL_VERSION"] == 3
             function.__globals__["PROTOCOL_VERSION"] = 1
 
 
@@ -148,11 +148,11 @@ class OldProducer(Probe):
 @pytest.mark.parametrize(
     ("faults", "cause", "reason"),
     [
-        ((), "bad-offer", "hybrid.version is 1; this connector speaks 2; run the same connector"),
+        ((), "bad-offer", "hybrid.version is 1; this connector speaks 3; run the same connector"),
         (
             ("key-stripped:count=null",),
             "mismatch",
-            "the peer speaks version 1 of the transfer protocol and this engine 2; run the same",
+            "the peer speaks version 1 of the transfer protocol and this engine 3; run the same",
         ),
     ],
     ids=["by its offer", "by its welcome"],

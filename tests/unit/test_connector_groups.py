@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from kv_planning import plan_preset
 
-from connector.core.groups import GroupKind, check_transferable
+from connector.core.groups import Group, GroupKind, StateShape, TransferGroups, check_transferable
+from connector.hybrid import HybridReadConnector
 from connector.vllm_specs import layer_specs, transfer_groups
 from sim.model.presets import PRESETS
 
@@ -52,3 +56,26 @@ def test_glm_has_a_ring_beside_its_attention_and_its_states() -> None:
         else:
             assert layer in groups.on_wire[payload].layers
             assert payload >= 2
+
+
+@pytest.mark.requirement("R8")
+@pytest.mark.parametrize(
+    ("kinds", "is_one"),
+    [
+        ([FULL, STATE], True),
+        ([FULL, RING, STATE, STATE], True),
+        ([FULL, FULL, STATE], False),  # a drafter of another spec, say
+        ([FULL, WINDOW, STATE], False),
+    ],
+)
+def test_a_hit_without_states_counts_only_if_all_attention_has_it(
+    kinds: list[GroupKind], is_one: bool
+) -> None:
+    """vLLM tells of the first attention group's hit alone. The blocks that another one has less of
+    would be neither read nor zeroed, and be given to others as hits."""
+    state = StateShape(((2, 4),), ("f32",), 16, 4096, 1)
+    of_kind: dict[GroupKind, dict[str, Any]] = {STATE: {"state": state}, WINDOW: {"window": 32}}
+    groups = (Group(k, (f"l{n}",), 16, **of_kind.get(k, {})) for n, k in enumerate(kinds))
+    half: Any = SimpleNamespace(_groups=TransferGroups(tuple(groups)))
+    told: Any = HybridReadConnector.supports_divergent_local_hybrid_hits
+    assert told.fget(half) is is_one

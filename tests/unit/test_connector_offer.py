@@ -166,6 +166,16 @@ def test_an_offer_without_a_readable_hold_is_released_by_its_transfer(
     assert (release.share.transfer_id, release.share.hold) == ("tx-1", None)
 
 
+@pytest.mark.requirement("R14", "S2")
+@pytest.mark.parametrize("change", [{"hold": HOLD.number + 1}, {"incarnation": "another"}])
+def test_an_offer_with_the_name_of_another_hold_is_refused(change: dict[str, Any]) -> None:
+    """The producer would confirm the other one, and digests are asked for by the offer's blocks."""
+    params = offer_for(112, TOKENS)
+    params[EXTENSION_KEY].update(change)
+    with pytest.raises(MalformedPayload, match="not the one that the producer made"):
+        parse(params, TOKENS, 112)
+
+
 @pytest.mark.requirement("R10")
 @pytest.mark.parametrize(
     ("key", "number", "released"),
