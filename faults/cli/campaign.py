@@ -23,7 +23,8 @@ from faults.cli.outcome import JsonFlag, Outcome
 
 Seeds = Annotated[str, typer.Option(metavar="N|A:B", help="The first N seeds, or A up to B.")]
 Model = Annotated[
-    list[str] | None, typer.Option(help="Draw the model from these (see faultlab models).")
+    list[str] | None,
+    typer.Option(metavar="NAME", help="Draw the model from these (see faultlab models)."),
 ]
 Connector = Annotated[str, typer.Option(help="A known connector, or package.module:Class.")]
 Fabric = Annotated[

@@ -33,7 +33,8 @@ from faults.wording import replay_line
 from sim.errors import UsageError
 
 Connectors = Annotated[
-    list[str], typer.Option(help="Give two: before and after; or one, with an overlay.")
+    list[str],
+    typer.Option(metavar="NAME", help="Give two: before and after; or one, with an overlay."),
 ]
 Overlay = Annotated[
     Path | None, typer.Option(help="Sources of the side after, such as a patched checkout.")

@@ -80,7 +80,8 @@ def _render_entry(
     gone = entry["not_served_after"]
     not_served = f" ({_seeds(gone)} are no longer served)" if gone else ""
     print_plain(console, f"  seeds before: {before}; after: {after}{not_served}")
-    print_plain(console, f"  smallest seed {entry['smallest_seed']}: {entry['run_again']}")
+    if title == "new" or entry["artifact"] is not None:
+        print_plain(console, f"  smallest seed {entry['smallest_seed']}: {entry['run_again']}")
 
 
 def _told(title: str, entry: dict[str, Any]) -> Iterator[str]:

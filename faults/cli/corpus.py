@@ -31,8 +31,9 @@ Names = Annotated[
 Connector = Annotated[
     list[str] | None,
     typer.Option(
+        metavar="NAME",
         help="A known connector, or package.module:Class; can be given several times. "
-        f"Default: {UPSTREAM} and {OWN}."
+        f"Default: {UPSTREAM} and {OWN}.",
     ),
 ]
 

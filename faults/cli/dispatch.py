@@ -106,6 +106,11 @@ def _root(
     Results go to stdout, logs to stderr. Exit codes: 0 no violation, 1 violation found, 2 bad
     usage, file or configuration, 3 the testbed itself failed, 125 (replay) cannot be run,
     130 interrupted.
+
+    \b
+    To begin with:
+      faultlab run late-hand-off   a defect of vLLM's connector, found in seconds
+      faultlab COMMAND --help      what a command does, with examples
     """
     logs.configure(log_level, log_format)
 

@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, Literal
 
 from sim.errors import UsageError
+from sim.extensions import by_name
 from sim.guest.process import GuestProcess
 from sim.guest.sources import find_spec
 from sim.hints import nearest
@@ -61,9 +62,9 @@ class ConnectorKind:
 
 
 _OF_MORI = {"qp_per_transfer": (2, 4), "num_workers": (2, 4), "post_batch_size": (16,)}
-CONNECTORS: dict[str, ConnectorKind] = {
-    kind.name: kind
-    for kind in (
+CONNECTORS: dict[str, ConnectorKind] = by_name(
+    "connectors",
+    (
         ConnectorKind(
             name="moriio",
             summary="vLLM's own MoRIIO connector, unmodified; READ mode by default",
@@ -101,8 +102,10 @@ CONNECTORS: dict[str, ConnectorKind] = {
             choices=_OF_MORI,
             expects_what_it_logs=False,
         ),
-    )
-}
+    ),
+    lambda kind: kind.name,
+    lambda kind: f"{kind.module}:{kind.class_name}",
+)
 
 
 def get_connector(name: str) -> ConnectorKind:

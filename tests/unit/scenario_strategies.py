@@ -20,6 +20,8 @@ from sim.scenario import (
 from sim.workload import Segment
 
 counts = st.integers(1, 10**6)
+sizes, widths = st.integers(1, 8), st.integers(1, 64)
+"""Of topologies and tensor parallelism, as far as a run has devices for all of them at once."""
 optional_counts = st.none() | counts
 seconds = st.floats(0, 1e9)
 factors = st.floats(0, 1e9, exclude_min=True)
@@ -91,7 +93,7 @@ engines = st.builds(
     lambda tp_size, executor, **options: EngineOptions(
         tp_size=tp_size if executor == "multi-process" else 1, executor=executor, **options
     ),
-    tp_size=counts,
+    tp_size=widths,
     executor=st.sampled_from(["single-process", "multi-process"]),
     async_scheduling=st.booleans(),
     kv_load_failure_policy=st.sampled_from(["fail", "recompute"]),
@@ -99,9 +101,9 @@ engines = st.builds(
 )
 places = (
     st.tuples(st.just(Topology(colocated=True)), routers(COLOCATED_PHASES, ("same",), 0))
-    | st.tuples(st.builds(Topology, counts), routers(get_args(Phase), ("same",), 2))
+    | st.tuples(st.builds(Topology, sizes), routers(get_args(Phase), ("same",), 2))
     | st.tuples(
-        st.builds(Topology, counts, st.integers(2, 10**6)),
+        st.builds(Topology, sizes, st.integers(2, 8)),
         routers(get_args(Phase), ("same", "other"), 2),
     )
 )
