@@ -7,6 +7,8 @@ come first whose load was reported as failed, with that report and with the erro
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
 from faults.story.names import ERRORS, requests_named, said, some_of, whole
@@ -45,9 +47,10 @@ class Answers(Chapter):
             before = (self._failed.get(request), self._errors.get(request))
             told += [moment, *filter(None, before)]
         if hidden := ranked[_OTHERS_SHOWN:]:
-            last_ns = max(moment.time_ns for _, moment in hidden)
+            last = max((moment for _, moment in hidden), key=lambda moment: moment.place)
             names = some_of([request for request, _ in hidden])
-            told.append(Moment(last_ns, f"by now {SAME_OUTPUT} is reported for {names} too", 5))
+            text = f"by now {SAME_OUTPUT} is reported for {names} too"
+            told.append(replace(last, text=text))
         return [*self._moments, *told]
 
     def _says_little(self, request: str) -> tuple[bool, bool]:
@@ -61,7 +64,7 @@ class Answers(Chapter):
         if record.fields["failed"] and not self.subject.is_about(request):
             leg = leg_of(record.fields["request"])
             text = f"{record.fields['node']} reports the load of {leg} as failed"
-            self._failed.setdefault(request, Moment(record.time_ns, text, 3))
+            self._failed.setdefault(request, self.moment(record, text, 3))
 
     def _log(self, record: Record) -> None:
         """The first error that names a request, and none of the story's."""
@@ -72,7 +75,7 @@ class Answers(Chapter):
         if not any(map(self.subject.is_about, named)):
             line = f"{record.actor.partition('/')[0]} logs: {whole(text)}"
             for request in named:
-                self._errors.setdefault(request, Moment(record.time_ns, line, 4))
+                self._errors.setdefault(request, self.moment(record, line, 4))
 
     def _leg_sent(self, record: Record) -> None:
         """The last engine that was asked for more than a prefill."""
@@ -91,4 +94,4 @@ class Answers(Chapter):
             self.subject.found[SAME_OUTPUT] = None
             self.add(record, text, 6)
         else:
-            self._others.setdefault(request, Moment(record.time_ns, text, 5))
+            self._others.setdefault(request, self.moment(record, text, 5))

@@ -21,6 +21,7 @@ class _Given:
     """The first blocks that a request got on an engine, by group; all at one time."""
 
     time_ns: int
+    place: int
     groups: dict[int, list[int]] = field(default_factory=dict)
 
     def text(self) -> str:
@@ -49,7 +50,7 @@ class Blocks(Chapter):
 
     def moments(self) -> list[Moment]:
         given = [
-            Moment(given.time_ns, f"{node} gives {given.text()} to {leg_of(leg)}", 3)
+            Moment(given.time_ns, f"{node} gives {given.text()} to {leg_of(leg)}", 3, given.place)
             for (node, leg), given in self._given.items()
             if any(given.groups.values())
         ]
@@ -60,11 +61,14 @@ class Blocks(Chapter):
         runs = record.fields["blocks"]
         blocks = [i for low, high in runs for i in range(low, high + 1) if i != NULL_BLOCK]
         if self.subject.is_about(request):
-            given = self._given.setdefault((node, request), _Given(record.time_ns))
+            given = self._given.setdefault((node, request), self._now(record))
             if given.time_ns == record.time_ns:
                 given.groups.setdefault(record.fields["group"], blocks)
         elif node in self.subject.source_nodes and not self.subject.found:
             self._given_to_another(record, node, request, blocks)
+
+    def _now(self, record: Record) -> _Given:
+        return _Given(record.time_ns, self.subject.place)
 
     def _given_to_another(self, record: Record, node: str, request: str, blocks: list[int]) -> None:
         """Keep the last one only, and whoever's bytes were found."""
@@ -73,7 +77,7 @@ class Blocks(Chapter):
             is_owner = logical_id(request) in self.subject.owners
             key = request if is_owner else node
             text = f"{node} gives {block_list(concerned)} to {leg_of(request)}"
-            self._reused[key] = Moment(record.time_ns, text, 5 if is_owner else 3)
+            self._reused[key] = self.moment(record, text, 5 if is_owner else 3)
 
     def _on_landed(self, record: Record) -> None:
         self._landed |= record.fields["uid"] in self.subject.transfers

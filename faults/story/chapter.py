@@ -22,5 +22,9 @@ class Chapter:
         return self._moments
 
     def add(self, record: Record, text: str, weight: int) -> None:
-        """Tell ``text`` of the time of ``record``."""
-        self._moments.append(Moment(record.time_ns, text, weight))
+        """Tell ``text`` of the time of ``record``, which is the one at hand."""
+        self._moments.append(self.moment(record, text, weight))
+
+    def moment(self, record: Record, text: str, weight: int) -> Moment:
+        """What may be told, or not, once all records have been seen."""
+        return Moment(record.time_ns, text, weight, self.subject.place)

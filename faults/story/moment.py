@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from faults.wording import with_epilogue_explained
 
@@ -17,6 +18,8 @@ class Moment:
     time_ns: int
     text: str
     weight: int
+    place: int = field(default=sys.maxsize, compare=False)
+    """In the event log, whose order is that of causes; what has none comes last in its instant."""
 
 
 def shortened(moments: list[Moment]) -> list[Moment]:
@@ -41,5 +44,4 @@ def explained(moments: Sequence[Moment]) -> list[Moment]:
 
 
 def _order(moment: Moment) -> tuple[int, int]:
-    """By time; of what happens in one instant, consequences come last."""
-    return moment.time_ns, max(moment.weight, 4)
+    return moment.time_ns, moment.place

@@ -20,7 +20,8 @@ Names = dict[Any, None]  # in order, each once
 
 @dataclass
 class Subject:
-    """``found`` fills while the story is told: the oracles that have spoken."""
+    """While the story is told, ``found`` fills with the oracles that have spoken, and ``place`` is
+    that of the record at hand in the event log."""
 
     violation: Violation
     requests: Names = field(default_factory=dict)
@@ -31,6 +32,7 @@ class Subject:
     source_nodes: Names = field(default_factory=dict)
     overwritten: Names = field(default_factory=dict)
     found: Names = field(default_factory=dict)
+    place: int = 0
 
     def is_about(self, request_id: Any) -> bool:
         """Whether a leg, or a request, is one of those that the story is about."""

@@ -34,7 +34,7 @@ def tell(
     for chapter in chapters:
         for kind, listen in chapter.kinds.items():
             listeners.setdefault(kind, []).append(listen)
-    for record in records:
+    for subject.place, record in enumerate(records):
         for listen in listeners.get(record.kind, ()):
             listen(record)
     told = shortened([moment for chapter in chapters for moment in chapter.moments()])

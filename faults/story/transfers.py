@@ -11,6 +11,8 @@ from sim.kernel.log import Record
 from sim.oracles.words import block_list
 
 _WRITES_SHOWN = 2
+_When = tuple[int, int]
+"""Virtual time in ns, and place in the event log."""
 
 
 class Transfers(Chapter):
@@ -21,8 +23,8 @@ class Transfers(Chapter):
         super().__init__(subject)
         self._guessing = not subject.transfers
         self._has_blocks = False
-        self._posted: dict[tuple[Any, Any], tuple[int, dict[str, Any]]] = {}
-        self._landed: dict[tuple[Any, Any], int] = {}
+        self._posted: dict[tuple[Any, Any], tuple[_When, dict[str, Any]]] = {}
+        self._landed: dict[tuple[Any, Any], _When] = {}
         self.kinds = {
             "blocks-held": self._held,
             "posted": self._on_posted,
@@ -33,12 +35,12 @@ class Transfers(Chapter):
         """One line for all layers, because a connector reads each by itself."""
         if not self._posted:
             return []
-        (first_ns, operation), *_ = self._posted.values()
+        ((first_ns, place), operation), *_ = self._posted.values()
         uids = list(dict.fromkeys(fields["uid"] for _, fields in self._posted.values()))
         numbers = block_list(uids).replace("block", "transfer", 1)
         source = f" from {self._source()}" if self.subject.source_blocks else ""
         what = f"an RDMA {operation['operation']}{source}"
-        told = [Moment(first_ns, f"{operation['node']} posts {what} ({numbers})", 3)]
+        told = [Moment(first_ns, f"{operation['node']} posts {what} ({numbers})", 3, place)]
         if self._landed:
             told.append(self._landing(operation, source, numbers))
         return told + self._later_writes()
@@ -54,14 +56,14 @@ class Transfers(Chapter):
     def _landing(self, operation: dict[str, Any], source: str, numbers: str) -> Moment:
         what = f"the RDMA {operation['operation']} of {operation['node']}{source}"
         missing = len(self._posted) - len(self._landed)
-        last_ns = max(self._landed.values())
+        last = max(self._landed.values())
         if missing:
             text = f"{what} has landed but for {missing} of {len(self._posted)} parts ({numbers})"
-        elif min(self._landed.values()) != last_ns:
+        elif min(self._landed.values())[0] != last[0]:
             text = f"the last part of {what} lands ({numbers})"
         else:
             text = f"{what} has landed ({numbers})"
-        return Moment(last_ns, text, 5)
+        return Moment(last[0], text, 5, last[1])
 
     def _held(self, record: Record) -> None:
         fields = record.fields
@@ -80,12 +82,13 @@ class Transfers(Chapter):
         node = record.actor.partition("/")[0]
         if not self.subject.found and self._concerns(fields["uid"], node):
             key = (fields["initiator"], fields["uid"])
-            self._posted.setdefault(key, (record.time_ns, {**fields, "node": node}))
+            when = record.time_ns, self.subject.place
+            self._posted.setdefault(key, (when, {**fields, "node": node}))
 
     def _on_landed(self, record: Record) -> None:
         key = (record.fields["initiator"], record.fields["uid"])
         if key in self._posted:
-            self._landed[key] = record.time_ns
+            self._landed[key] = record.time_ns, self.subject.place
 
     def _source(self) -> str:
         blocks = block_list(sorted(self.subject.source_blocks))

@@ -93,9 +93,9 @@ class Voices(Chapter):
         named = requests_named(message, self._known)
         line = f"{node} logs: {whole(text)}"
         if is_error and any(map(self.subject.is_about, named)):
-            self._errors.append(Moment(record.time_ns, line, 5))
+            self._errors.append(self.moment(record, line, 5))
         elif is_near and (not named or any(map(self.subject.is_about, named))):
-            self._logs.append(Moment(record.time_ns, line, 3))
+            self._logs.append(self.moment(record, line, 3))
 
     def _task_failed(self, record: Record) -> None:
         fields = record.fields
@@ -148,7 +148,7 @@ class Voices(Chapter):
         source = record.fields["source"].partition("/")[0]
         if self._concerns(target) and source != target and not self._is_quiet:
             text = f"the last message before the quiet phase reaches {target}, from {source}"
-            self._heard[target] = Moment(record.time_ns, text, 4)
+            self._heard[target] = self.moment(record, text, 4)
 
     def _waiting(self, record: Record) -> None:
         waits = [wait for wait in record.fields["waiting"] if self._is_worth_telling(wait)]
@@ -166,7 +166,7 @@ class Voices(Chapter):
         self._settle_fault(record)
         requests = [record.fields["request"]] if record.fields.get("request") else []
         text = _of_fault(record, "is armed", requests)
-        self._armed[record.fields["fault"]] = Moment(record.time_ns, text, 4)
+        self._armed[record.fields["fault"]] = self.moment(record, text, 4)
 
     def _fault_hit(self, record: Record) -> None:
         """The first hit of each strike that reaches the story's requests, or nobody's."""

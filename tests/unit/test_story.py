@@ -221,6 +221,31 @@ def test_the_death_of_an_engine_is_about_what_it_served() -> None:
     ]
 
 
+def test_what_happens_in_one_instant_is_told_in_the_order_of_the_log() -> None:
+    """Which is that of causes: a fault strikes, an engine dies of it, and its request ends."""
+    died = Violation("liveness", 0.0, "d0", None, "...", {"kind": "engine-died"})
+    log = Log().sent("r0-d0", "d0").held("d0", "r0-d0", [7, 7])
+    ended = {"request": "r0", "outcome": "engine-died"}
+    for kind, fields in (
+        ("fault-struck", {"fault": 0, "fault_kind": "f", "request": "r0"}),
+        ("fault-hit", {"fault": 0, "fault_kind": "f", "requests": {"r0": []}}),
+        ("engine-died", {"node": "d0", "reason": "x", "injected": False}),
+        ("leg-finished", {**ended, "leg": "r0-d0", "node": "d0"}),
+        ("request-ended", {**ended, "tokens": 0}),
+    ):
+        log.add("any", kind, **fields).at_the_same_time()
+    log.violation("liveness", "d0", None).at_the_same_time()
+    assert texts(log, died) == [
+        "the router sends r0-d0 to d0",
+        "d0 gives block 7 to r0-d0",
+        "fault f has struck, for r0",
+        "d0 dies, with r0-d0 under way: x",
+        "r0-d0 ends on d0: engine-died",
+        "r0 ends with 'engine-died' and 0 tokens",
+        "liveness is reported for d0",
+    ]
+
+
 def test_a_second_release_is_told_with_the_first() -> None:
     """Both reports of the producer's rank, and the load that the first one ended."""
     again = Violation("release-once", 0.0, "p0", "r0-p0", "...", {"kind": "released-again"})
