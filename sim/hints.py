@@ -13,8 +13,10 @@ def nearest(word: str, candidates: Iterable[str]) -> str:
 
 
 def closest(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate that is spelt alike, or of which ``word`` is the end, as ``3`` of ``req-3``."""
+    """The candidate that is spelt alike, or of which ``word`` is the end, as ``3`` of ``req-3``,
+    or the beginning, as ``tp`` of ``tp_size``."""
     names = list(candidates)
     close = difflib.get_close_matches(word, names, n=1)
-    close = close or [name for name in names if word and name.endswith(f"-{word}")]
+    if not close and word:
+        close = [n for n in names if n.endswith(f"-{word}") or n.startswith(f"{word}_")]
     return close[0] if close else None

@@ -19,6 +19,7 @@ from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 from faults.plural import counted
+from faults.story import rank_of
 from faults.wording import replay_line, with_epilogue_explained
 
 _SHOWN, _REASONS_SHOWN = 10, 3
@@ -99,7 +100,8 @@ def render(
         print_plain(console, f"\nin a browser: faultlab report {campaign}")
     new = [group for group in document["groups"] if not group["known"]]
     if new:
-        print_plain(console, f"\nto see {new[0]['group']} come about:\n{_again(new[0], options)}")
+        first = min(new, key=lambda group: rank_of(group["group"].partition("/")[0]))
+        print_plain(console, f"\nto see {first['group']} come about:\n{_again(first, options)}")
 
 
 def _again(group: dict[str, Any], options: SwarmOptions) -> str:

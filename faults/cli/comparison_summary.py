@@ -14,6 +14,7 @@ from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 from faults.directories import SIDES
 from faults.plural import counted
+from faults.story import rank_of
 from faults.wording import with_epilogue_explained
 
 _TITLES = {"new": "bold red", "fixed": "bold green", "unchanged": "bold"}
@@ -57,7 +58,8 @@ def render(document: dict[str, Any], out: Path | None, console: Console) -> None
         print_plain(console, f"written to {out}")
         print_plain(console, f"in a browser: faultlab report {shlex.quote(str(out))}")
     if counting := _counting(document):
-        print_plain(console, f"to see the first that is new:\n{counting[0]['run_again']}")
+        first = min(counting, key=lambda entry: rank_of(entry["group"].partition("/")[0]))
+        print_plain(console, f"to see {first['group']}, which is new:\n{first['run_again']}")
 
 
 def _counting(document: dict[str, Any]) -> list[dict[str, Any]]:

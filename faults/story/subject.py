@@ -73,12 +73,16 @@ def subject_of(violations: Sequence[Violation], records: Sequence[Record]) -> Su
     return subject
 
 
+def rank_of(oracle: str) -> int:
+    """Low for rules of which a breach says much about what went wrong."""
+    return _TOLD_FIRST.index(oracle) if oracle in _TOLD_FIRST else len(_TOLD_FIRST)
+
+
 def _says_little(violation: Violation) -> tuple[bool, int]:
     """The epilogue's request mostly suffers from what went wrong with another before."""
-    rank = {name: number for number, name in enumerate(_TOLD_FIRST)}
     of_epilogue = all(request.startswith(EPILOGUE) for request in _requests_of(violation))
     is_late = bool(_requests_of(violation)) and of_epilogue
-    return is_late, rank.get(violation.oracle, len(rank))
+    return is_late, rank_of(violation.oracle)
 
 
 def _struck(records: Sequence[Record], among: Container[str] | None = None) -> list[str]:
