@@ -47,6 +47,7 @@ _OF_ANY_CONNECTOR = (
 _ARMING = ("fault-struck", "fault-healed")  # what was given differs, and nothing has come of it
 
 _LONGEST = 120
+_NOT_SENT = "not sent"
 
 _Wrong = dict[str, Any]
 """The evidence on a wrong answer."""
@@ -113,8 +114,7 @@ def parting(a: Side, b: Side) -> Parting | None:
 def ends(a: Side, b: Side) -> dict[str, tuple[str, str]]:
     """How each request ended that ended in two ways."""
     one, other = _outcomes(a), _outcomes(b)
-    requests = dict.fromkeys([*one, *other])
-    both = {name: (one.get(name, "not ended"), other.get(name, "not ended")) for name in requests}
+    both = {name: (one.get(name, _NOT_SENT), other.get(name, _NOT_SENT)) for name in one | other}
     return {name: pair for name, pair in both.items() if pair[0] != pair[1]}
 
 
@@ -170,13 +170,17 @@ def _compared(side: Side, other: Side) -> Iterator[Record]:
 
 
 def _outcomes(side: Side) -> dict[str, str]:
-    return {
-        record.fields[
-            "request"
-        ]: f"{record.fields['outcome']} ({counted(record.fields['tokens'], 'token')})"
-        for record in side.records
-        if record.kind == "request-ended"
-    }
+    """Of every request that was sent, in the order in which they ended, then of the others."""
+    outcomes: dict[str, str] = {}
+    arrived: list[str] = []
+    for record in side.records:
+        fields = record.fields
+        if record.kind == "request-arrived":
+            arrived.append(fields["request"])
+        elif record.kind == "request-ended":
+            told = f"{fields['outcome']} ({counted(fields['tokens'], 'token')})"
+            outcomes[fields["request"]] = told
+    return {**outcomes, **{name: "not ended" for name in arrived if name not in outcomes}}
 
 
 def _asked(side: Side) -> tuple[Any, ...]:

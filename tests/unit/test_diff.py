@@ -11,7 +11,7 @@ import pytest
 from faults.artifact import Artifact
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
-from faults.differences import Side, outputs
+from faults.differences import Side, ends, outputs
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.scenario import Scenario
@@ -88,6 +88,18 @@ def side(*wrong: tuple[str, int, list[int], list[int]], seed: int = 0) -> Side:
     ]
     artifact = cast("Artifact", SimpleNamespace(violations=violations))
     return Side(Path(), Scenario(seed=seed), artifact, records)
+
+
+def test_a_request_that_did_not_end_is_told_from_one_that_was_never_sent() -> None:
+    """As runs of other workloads have."""
+    a, b = side(), side()
+    arrived = Record(0, "router", "request-arrived", {"request": "r4"})
+    kept = [record for record in b.records if record.fields["request"] not in ("r3", "r4")]
+    b = replace(b, records=[arrived, *kept])
+    assert ends(a, b) == {
+        "r3": ("length (9 tokens)", "not sent"),
+        "r4": ("error (9 tokens)", "not ended"),
+    }
 
 
 def test_two_connectors_are_compared_by_what_they_have_in_common(
