@@ -11,8 +11,10 @@ EXIT_CODES: Final[Mapping[str, int]] = {"pass": 0, "FAIL": 1, "INCOMPLETE": 3}
 
 UNVERIFIED: Final = "reads unverified"
 NOT_COMPARED: Final = "registered caches not compared"
+NO_DRAFTS: Final = "drafts not judged"
 NO_RECALL: Final = "recall not judged"
 ONE_HOST: Final = "both sides on one host, which tells nothing of two"
+OTHER_VERSIONS: Final = "the machine of the tests has {}"
 
 
 def narrowed_by(left_out: Iterable[str]) -> str:

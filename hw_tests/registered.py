@@ -6,17 +6,36 @@ has logged none, nothing is known of what was read, and that is a failure of the
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from typing import Any, Final
+
+import msgspec
 
 _EVENT: Final = '"event": "caches-registered"'
 _ROLES: Final = {"prefill": "producer", "decode": "consumer"}
 HEAD: Final = ["engine", "role", "ranks", "blocks", "backend", "layers", "block, bytes",
                "stride, bytes", "shape", "payload"]  # fmt: skip
 """Of `Evidence.rows`."""
+
+
+class _Layer(msgspec.Struct):
+    layer: str
+    payload: int
+    block_bytes: int
+    stride_bytes: int
+    block_shape: tuple[int, ...]
+
+
+class _Event(msgspec.Struct):
+    """As docs/connector-log.md has it."""
+
+    role: str
+    rank: int
+    blocks: int
+    backend: str
+    layers: list[_Layer]
 
 
 @dataclass(frozen=True)
@@ -123,7 +142,7 @@ def compare(logs: Mapping[str, str], elsewhere: Collection[str] = ()) -> Evidenc
     for name, log in logs.items():
         try:
             sides[name] = registered(log)
-        except (ValueError, LookupError, TypeError) as error:
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
             sides[name] = []
             problems.append(f"{name}: a line about registered caches cannot be read: {error}")
             continue
@@ -147,28 +166,26 @@ def registered(log: str) -> list[Caches]:
     """In a log with whatever prefixes; what was told again after a restart is there once.
 
     Raises:
-        ValueError, LookupError, TypeError: a line about it is cut or foreign.
+        MsgspecError, ValueError, RecursionError: a line about it is cut or foreign.
     """
     ranks: dict[Caches, set[int]] = {}
     for line in log.splitlines():
         if _EVENT in line:
-            event = json.loads(line[line.index("{") :])
-            alike = Caches(
-                event["role"], (), event["blocks"], event["backend"], _grouped(event["layers"])
-            )
-            ranks.setdefault(alike, set()).add(event["rank"])
+            event = msgspec.json.decode(line[line.index("{") :], type=_Event)
+            layers = _grouped(event.layers)
+            alike = Caches(event.role, (), event.blocks, event.backend, layers)
+            ranks.setdefault(alike, set()).add(event.rank)
     return [
         Caches(each.role, tuple(sorted(of)), each.blocks, each.backend, each.layers)
         for each, of in ranks.items()
     ]
 
 
-def _grouped(layers: Sequence[Mapping[str, Any]]) -> tuple[Layers, ...]:
-    names: dict[tuple[Any, ...], list[str]] = {}
+def _grouped(layers: Sequence[_Layer]) -> tuple[Layers, ...]:
+    names: dict[tuple[int, int, int, tuple[int, ...]], list[str]] = {}
     for layer in layers:
-        alike = (layer["payload"], layer["block_bytes"], layer["stride_bytes"],
-                 tuple(layer["block_shape"]))  # fmt: skip
-        names.setdefault(alike, []).append(layer["layer"])
+        alike = (layer.payload, layer.block_bytes, layer.stride_bytes, layer.block_shape)
+        names.setdefault(alike, []).append(layer.layer)
     return tuple(Layers(tuple(of), *alike) for alike, of in names.items())
 
 

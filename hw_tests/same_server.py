@@ -1,4 +1,4 @@
-"""Whether two URLs lead to one server, however its host is spelled."""
+"""Whether two URLs lead to one server, however its host is spelled, and whether one is taken."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import socket
 from collections.abc import Set
 from urllib.parse import urlsplit
 
+from hw_tests.child import ChildFailed
+
+_CONNECT_S = 5.0
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -23,3 +26,20 @@ def _endpoints(url: str) -> Set[tuple[str, int]]:
     except (OSError, ValueError, LookupError):
         return frozenset()
     return {(str(address[0]), port) for *_, address in found}
+
+
+def refuse_taken(name: str, url: str) -> None:
+    """Before the server ``name`` is started: what answers there already would be taken for it.
+
+    Raises:
+        ChildFailed: something accepts connections at ``url``.
+    """
+    for where in _endpoints(url):
+        try:
+            socket.create_connection(where, timeout=_CONNECT_S).close()
+        except OSError:
+            continue
+        raise ChildFailed(
+            f"{name}: something serves at {url} already, and would be taken for it; end that, or "
+            "name another port"
+        )

@@ -15,7 +15,7 @@ from hw_tests.calibration.plan import shapes
 from hw_tests.calibration.report import Compared, document, fabric_toml, table
 from hw_tests.calibration.rows import Row, conditions, read_rows, write_rows
 from hw_tests.child import ChildFailed
-from hw_tests.option_types import file, folder, name
+from hw_tests.option_types import file, folder, name, parsed
 from hw_tests.unverified import NOTE
 from sim.errors import UsageError
 from sim.scenario import find_fabric
@@ -33,7 +33,7 @@ _MEASURED = {"arm": "sim", "backend": "rdma", "memory": "cpu", "first": False}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 if all was written, 2 if something cannot be done here."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     for key, value in _MEASURED.items():
         if getattr(options, key) is None:
             setattr(options, key, value)

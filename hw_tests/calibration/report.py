@@ -33,11 +33,16 @@ def fabric_toml(fit: Fit, source: str) -> str:
     """A file for ``--fabric``, with what is not known as comments."""
     document = msgspec.to_builtins(fit.profile)
     timers = document.pop("timers")
-    lines = [f"# Fitted to {source}", f"# Closed form: {fit.rms:.2%} rms, {fit.worst:.2%} at most."]
+    fitted_to = "".join(each if each.isprintable() else "?" for each in source)
+    lines = [
+        f"# Fitted to {fitted_to}",
+        f"# Closed form: {fit.rms:.2%} rms, {fit.worst:.2%} at most.",
+    ]
     for name, others in fit.undetermined.items():
         lines.append(f"# {name}: {_reason(others)}")
     lines.append(f"# No latency says anything about {', '.join(NEVER)}.")
-    lines += [f"{key} = {json.dumps(value)}" for key, value in document.items()]
+    # A character beyond 16 bits is two escapes in JSON, and none of TOML's.
+    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in document.items()]
     lines += ["", "[timers]", *(f"{key} = {value}" for key, value in timers.items())]
     return "\n".join(lines) + "\n"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +15,10 @@ COLUMNS = (
 )
 _CALLS = re.compile(r"\b(\d+) calls? in a request\b")
 _DEVICES = re.compile(r"\b(\d+)\+\d+ devices\b")
+_MOST = {"message_bytes": 1 << 30, "batch": 1 << 16, "qps": 1 << 10, "calls": 1 << 10}
+_MOST_MESSAGES = 1 << 20
+_LATENCIES_US = (1e-3, 1e9)
+"""Bounds that no table comes near, and beyond which a fit or a simulation would not end."""
 
 
 @dataclass(frozen=True)
@@ -101,12 +104,19 @@ def read_rows(path: Path) -> list[Row]:
         ValueError: a column is missing, or a row has something else than numbers in it.
     """
     with path.open(encoding="utf-8", newline="") as file:
-        reader = csv.DictReader(file)
-        if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
-            raise ValueError(
-                f"{path}: has no column {', '.join(missing)}; expected {','.join(COLUMNS)}"
-            )
-        return [_row(f"{path}, line {number}", fields) for number, fields in enumerate(reader, 2)]
+        try:
+            return _rows(path, csv.DictReader(file))
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: {error}; expected CSV in UTF-8 with the columns "
+                             f"{','.join(COLUMNS)}") from None  # fmt: skip
+
+
+def _rows(path: Path, reader: csv.DictReader[str]) -> list[Row]:
+    if missing := [name for name in COLUMNS if name not in (reader.fieldnames or ())]:
+        raise ValueError(
+            f"{path}: has no column {', '.join(missing)}; expected {','.join(COLUMNS)}"
+        )
+    return [_row(f"{path}, line {number}", fields) for number, fields in enumerate(reader, 2)]
 
 
 def _row(place: str, fields: dict[str, Any]) -> Row:
@@ -129,9 +139,16 @@ def _row(place: str, fields: dict[str, Any]) -> Row:
         )
     except (TypeError, ValueError) as error:
         raise ValueError(f"{place}: {error}; expected a row of {','.join(COLUMNS)}") from None
-    least = min(shape.message_bytes, shape.batch, shape.qps, shape.calls)
     is_known = shape.backend in ("rdma", "xgmi") and shape.op in ("read", "write")
-    if not is_known or least < 1 or not 0 < row.latency_us < math.inf:
+    if not is_known or not _is_within_bounds(row):
         raise ValueError(f"{place}: {shape} took {row.latency_us} us; expected rdma or xgmi, read "
-                         "or write, numbers of 1 or more and a finite latency above 0")  # fmt: skip
+                         f"or write, numbers of 1 or more and at most {_MOST}, {_MOST_MESSAGES} "
+                         f"messages in all, and a latency in us of {_LATENCIES_US}")  # fmt: skip
     return row
+
+
+def _is_within_bounds(row: Row) -> bool:
+    shape, (shortest, longest) = row.shape, _LATENCIES_US
+    counts = [1 <= getattr(shape, name) <= most for name, most in _MOST.items()]
+    is_possible = all(counts) and shape.batch * shape.calls <= _MOST_MESSAGES
+    return is_possible and shortest <= row.latency_us <= longest

@@ -23,6 +23,7 @@ from hw_tests.cluster.facts import facts_of
 from hw_tests.cluster.suites import ADDOPTS
 from hw_tests.cluster.wire import pack, unpack
 from hw_tests.process.launcher import Launcher, ProcessEnded, RemoteProcess, free_port
+from hw_tests.same_server import refuse_taken
 
 _CONNECT_S = 5.0
 
@@ -159,8 +160,13 @@ class Agent:
         }
         return Ended(run.returncode, output, files)
 
-    def serve(self, name: str, command: str) -> None:
-        """Start a server, which goes on until this process ends; what it writes is a log here."""
+    def serve(self, name: str, command: str, url: str) -> None:
+        """Start a server, which goes on until this process ends; what it writes is a log here.
+
+        Raises:
+            ChildFailed: there is no such command, or somebody else serves at its URL.
+        """
+        refuse_taken(name, url)
         child = Child(name, shlex.split(command), self._folder / f"{name}.log")
         child.start()
         self._serving[name] = child

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Sequence
 
 from hw_tests.child import die_with_parent
-from hw_tests.option_types import address, port
+from hw_tests.option_types import address, parsed, port
 
 _TOKEN_WITHIN_S = 10.0
 
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     call.add_argument("where", type=address, metavar="HOST:PORT")
     call.add_argument("token")
     call.add_argument("command", nargs="+")
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     if options.what == "listen":
         return _listen(options.port, options.token.encode())
     return _call(options.where, options.token.encode(), options.command)
@@ -40,7 +40,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _listen(number: int, token: bytes) -> int:
     die_with_parent()  # it may be gone before anybody has called
-    with socket.create_server(("", number)) as listener:
+    try:
+        listener = socket.create_server(("", number))
+    except OSError as error:
+        print(f"port {number}: {error.strerror}; name one that is free", file=sys.stderr)
+        return 2
+    with listener:
         connection = _first_that_knows(listener, token)
     threading.Thread(target=_pass_on_input, args=(connection,), daemon=True).start()
     with contextlib.suppress(OSError):  # the far side has gone

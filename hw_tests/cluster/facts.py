@@ -9,6 +9,7 @@ import socket
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from importlib import metadata, util
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from hw_tests.preflight import Host, examine
 PACKAGES = ("torch", "vllm", "amd-mori", "mori", "msgspec", "numpy", "pyzmq", "greenlet", "simpy")
 SOURCES = ("connector", "hw_tests", "sim")
 _SAME = ("python", "rocm", "packages", "sources")
+_VERSIONS = ("python", "packages")
 _ROCM = Path("/opt", "rocm", ".info", "version")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _AMDGPU = Path("/sys/module/amdgpu/version")
@@ -54,6 +56,12 @@ def facts_of(arm: str) -> dict[str, Any]:
     }
 
 
+@cache
+def of_the_tests() -> dict[str, Any]:
+    """Of this machine, which runs the tests between the hosts; its hardware does not matter."""
+    return facts_of("sim")
+
+
 def _text(path: Path) -> str | None:
     try:
         return path.read_text().strip()
@@ -79,21 +87,31 @@ def _digest(package: str) -> str | None:
     return digest.hexdigest()
 
 
-def differences(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What has to be the same on two hosts and is not, by the hosts' names."""
+def differences(facts: Mapping[str, Mapping[str, Any]], keys: Sequence[str] = _SAME) -> list[str]:
+    """What has to be the same on two machines and is not, or is not known, by their names."""
     (one, ours), (other, theirs) = facts.items()
-    flat = [_flat(each) for each in (ours, theirs)]
+    mine, yours = _flat(ours, keys), _flat(theirs, keys)
     return [
-        f"{key}: {flat[0][key]} on {one}, {flat[1][key]} on {other}"
-        for key in flat[0]
-        if flat[0][key] != flat[1][key]
+        f"{key}: {mine.get(key)} on {one}, {yours.get(key)} on {other}"
+        for key in dict.fromkeys([*mine, *yours])
+        if mine.get(key) != yours.get(key) or (key.startswith("sources") and mine.get(key) is None)
     ]
 
 
-def _flat(facts: Mapping[str, Any]) -> dict[str, Any]:
+def other_versions(tests: Mapping[str, Any], host: Mapping[str, Any]) -> list[str]:
+    """Of the machine of the tests, which need not have what engines need, nor the same."""
+    theirs = _flat(host, _VERSIONS)
+    return [
+        f"{key.removeprefix('packages ')} {value} and not {theirs[key]}"
+        for key, value in _flat(tests, _VERSIONS).items()
+        if None not in (value, theirs.get(key)) and value != theirs[key]
+    ]
+
+
+def _flat(facts: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key in _SAME:
-        value = facts[key]
+    for key in keys:
+        value = facts.get(key)  # of other sources, which may tell less
         found |= (
             {f"{key} {name}": each for name, each in value.items()}
             if isinstance(value, Mapping)

@@ -18,7 +18,7 @@ from hw_tests.cluster.reach import Settings, Target, Way
 from hw_tests.cluster.remote import BEAT_S
 from hw_tests.cluster.suites import SERVED, SUITES, needed_after, option, own_after
 from hw_tests.load.verified import WANTED, verifies
-from hw_tests.option_types import command, port, seconds, url
+from hw_tests.option_types import command, is_there, parsed, port, seconds, url
 from hw_tests.process.arms import PROCESS_ARMS
 from hw_tests.process.launcher import free_port
 from hw_tests.process.messages import HOST, Role
@@ -27,6 +27,7 @@ ROLES: Mapping[str, Role] = {"producer": "kv_producer", "consumer": "kv_consumer
 PORTS: Mapping[str, int] = {"prefill": 8000, "decode": 8000, "control": 8001, "router": 8080}
 """Of servers; prefill, control and router are on one host."""
 _ROOT = Path(__file__).parents[2]
+_LONGEST_NAME = 200
 
 
 class BadOptions(ValueError):
@@ -78,7 +79,7 @@ class Options(NamedTuple):
 def parse(arguments: Sequence[str]) -> Options:
     """Raises BadOptions."""
     parser = _parser()
-    given = parser.parse_args(arguments)
+    given = parsed(parser, arguments)
     if not (_ROOT / "pyproject.toml").exists():
         raise BadOptions(f"{_ROOT} is no source tree; change to one and run this there")
     if given.way == "hand" and not (given.answer_at or given.only_print):
@@ -104,7 +105,7 @@ def parse(arguments: Sequence[str]) -> Options:
         raise BadOptions("--producer and --consumer name hosts, which --way local does not reach: "
                          "use --way ssh, srun or hand")  # fmt: skip
     out = given.out or Path("hw-results") / datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    if out.exists() and not given.only_print:
+    if is_there(out) and not given.only_print:
         raise BadOptions(f"--out {out} exists; name a new folder")
     serve = _serve(given)
     _check_after(given)
@@ -211,7 +212,7 @@ def _server_port(text: str) -> tuple[str, int]:
 
 def _target(name: str, given: argparse.Namespace) -> Target:
     host, _, address = getattr(given, name).partition("=")
-    if not host or host.startswith("-"):  # which ssh would take for an option
+    if not _is_name(host):
         raise BadOptions(f"--{name} {getattr(given, name)!r}: needed HOST or HOST=ADDRESS")
     if address and not is_ipv4(address):  # which is all that engines take
         raise BadOptions(f"--{name} {host}={address}: needed an IPv4 address, such as 10.0.0.1")
@@ -219,12 +220,18 @@ def _target(name: str, given: argparse.Namespace) -> Target:
     return Target(host, address or _address_of(host, given), _environment(name, given.env), port)
 
 
+def _is_name(host: str) -> bool:
+    """For ssh, which would take ``-x`` for an option, and for a folder of the results."""
+    is_word = host.isprintable() and not set(host) & set(" /")
+    return 0 < len(host.encode()) <= _LONGEST_NAME and is_word and not host.startswith("-")
+
+
 def _address_of(host: str, given: argparse.Namespace) -> str:
     if host == "localhost":
         return HOST
     try:
         address = socket.gethostbyname(host)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # the latter of a name with an empty or a long part
         if given.only_print:
             return host
         raise BadOptions(f"{host}: {error}; name its address: {host}=ADDRESS") from None

@@ -10,7 +10,7 @@ from jinja2 import Environment
 from hw_tests.registered import HEAD
 
 _TEMPLATE = """{% macro table(rows) %}<table>
-<tr><th></th>{% for role in d.hosts %}<th>{{ role }}</th>{% endfor %}</tr>
+<tr><th></th>{% for name in machines %}<th>{{ name }}</th>{% endfor %}</tr>
 {% for name, values in rows %}<tr><th>{{ name }}</th>
 {% for value in values %}<td>{{ 'none' if value is none else value }}</td>{% endfor %}</tr>
 {% endfor %}</table>{% endmacro %}
@@ -62,14 +62,15 @@ pre { white-space: pre-wrap; margin: 0; max-height: 20em; overflow: auto }
 
 def page(document: Mapping[str, Any], digest: str) -> str:
     """The whole report; ``digest`` is the hash of its JSON form."""
-    hosts = document["hosts"].values()
+    machines = {**document["hosts"], "the tests": document["tests_on"]}
     template = Environment(autoescape=True).from_string(_TEMPLATE)
     return template.render(
         d=document,
         digest=digest,
         head=HEAD,
-        facts=_rows([_flat(facts) for facts in hosts]),
-        installed=_rows([facts["installed"] for facts in hosts]),
+        machines=list(machines),
+        facts=_rows([_flat(facts) for facts in machines.values()]),
+        installed=_rows([facts.get("installed", {}) for facts in machines.values()]),
     )
 
 

@@ -123,8 +123,8 @@ class RemoteHost:
             path.write_bytes(content)
         return ended._replace(output=said)
 
-    def serve(self, name: str, command: str) -> None:
-        self.ask("serve", name=name, command=command)
+    def serve(self, name: str, command: str, url: str) -> None:
+        self.ask("serve", name=name, command=command, url=url)
 
     def serves(self, name: str, url: str) -> bool:
         return bool(self.ask("serves", name=name, url=url))

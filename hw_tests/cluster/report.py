@@ -49,6 +49,7 @@ class Report:
         arm: that was asked for.
         settings: of the command line.
         hosts: facts by role.
+        tests_on: facts of the machine on which the tests between the hosts ran.
         tests: that have ended.
         problems: why nothing more could be run, what ended it early, or what tested too little.
         is_cut_short: whether the run was ended early, which may be why tests failed.
@@ -64,6 +65,7 @@ class Report:
     is_cut_short: bool = False
     caveats: list[str] = field(default_factory=list)
     registered: Mapping[str, Any] = field(default_factory=dict)
+    tests_on: Mapping[str, Any] = field(default_factory=dict)
 
     def cut_short(self, why: str) -> None:
         """Nothing more is run."""
@@ -116,6 +118,7 @@ class Report:
             "note": NOTES[self.arm],
             "settings": dict(self.settings),
             "hosts": self.hosts,
+            "tests_on": self.tests_on,
             "counts": self.counts,
             "problems": self.problems,
             "registered": self.registered,
@@ -133,9 +136,14 @@ def write(report: Report, folder: Path) -> str:
 
 
 def read_junit(text: str, where: str) -> list[Test]:
-    """The tests of a file that pytest has written."""
-    # As pytest writes them: bytes that XML does not know are spelled out, so this is well-formed.
-    return [_test(case, where) for case in ET.fromstring(text).iter("testcase")] if text else []
+    """The tests of a file that pytest has written; one that failed if it is cut or foreign."""
+    if not text:
+        return []
+    try:
+        return [_test(case, where) for case in ET.fromstring(text).iter("testcase")]
+    except (ET.ParseError, ValueError) as error:
+        why = f"what pytest has written cannot be read: {error}"
+        return [Test(where, "pytest", "failed", 0.0, why)]
 
 
 def _test(case: ET.Element, where: str) -> Test:

@@ -19,7 +19,7 @@ from hw_tests.cluster.reach import command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import Report, Test, read_junit
 from hw_tests.cluster.suites import ADDOPTS, SERVED, SUITES, combined
-from hw_tests.outcome import ONE_HOST
+from hw_tests.outcome import ONE_HOST, OTHER_VERSIONS
 from hw_tests.process.arms import PRELOADED
 from hw_tests.process.host_pair import HostPair
 from hw_tests.process.messages import HOST, Role
@@ -93,7 +93,7 @@ def examine_hosts(options: Options, hosts: Hosts, report: Report) -> None:
             report.hosts[role] = host.facts(options.arm)
             host.preload(PRELOADED)
         out_of_reach = unreached(list(hosts.values()))
-    except HostLost as error:
+    except AssertionError as error:  # it is lost, or has sources that know no such request
         raise NotReady(str(error)) from None
     roles = _one_role_of_each(hosts, report)
     report.caveats += [ONE_HOST] if len(roles) < len(hosts) else []
@@ -102,7 +102,13 @@ def examine_hosts(options: Options, hosts: Hosts, report: Report) -> None:
         for role in roles
         for line in facts.missing(report.hosts[role])
     ]
-    problems += [f"hosts differ: {line}" for line in facts.differences(report.hosts)]
+    report.tests_on = tests_on = facts.of_the_tests()
+    if other := facts.other_versions(tests_on, report.hosts[roles[0]]):
+        report.caveats.append(OTHER_VERSIONS.format("; ".join(other)))
+    differ = facts.differences(report.hosts)
+    for role in roles:
+        differ += facts.differences({"the tests": tests_on, role: report.hosts[role]}, ["sources"])
+    problems += [f"hosts differ: {line}" for line in differ]
     problems += out_of_reach
     if options.arm == "sim" and len(roles) > 1:
         problems.append("the arm sim shares memory between engines, so it needs one machine")
@@ -166,11 +172,21 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     arguments += combined(SUITES[options.suite].both, options.narrowed)
     plugin = HostPair(hosts, on_this_machine=local)
     os.environ.pop(ADDOPTS, None)
-    code = pytest.main(arguments, plugins=[_Named(plugin)])
-    if code == pytest.ExitCode.INTERRUPTED:
+    interrupts = _Interrupts()
+    code = pytest.main(arguments, plugins=[_Named(plugin), interrupts])
+    if interrupts.seen:
         raise KeyboardInterrupt
     text = junit.read_text() if junit.exists() else ""
     take(report, text, "both", int(code), "")
+
+
+class _Interrupts:
+    """Tells a signal from pytest's own end: it calls a failed collection interrupted, too."""
+
+    seen = False
+
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
+        self.seen |= excinfo.type is KeyboardInterrupt
 
 
 class _Named:

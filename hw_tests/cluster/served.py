@@ -26,6 +26,7 @@ _LOOK_S = 0.5
 _LAST_LINES = 40
 _WORDS = "2000,8000,32000,96000,300000"
 _BOTH = "both"
+_ENDED: Mapping[bool | None, How] = {True: "passed", False: "failed", None: "not run"}
 _HOW: Mapping[Outcome, How] = {"pass": "passed", "FAIL": "failed", "INCOMPLETE": "not run"}
 
 
@@ -132,7 +133,7 @@ def run_served(options: Options, hosts: Hosts, report: Report) -> None:
         for server in planned.servers:
             host = hosts[server.role]
             print(f"{server.name} on {host.name}: {server.command}", flush=True)
-            host.serve(server.name, server.command)
+            host.serve(server.name, server.command, server.url)
         _wait(planned.servers, hosts, options.serve.start_within_s)
         print(f"on {first.name}: {options.suite}", flush=True)
         ended = first.run(options.suite, planned.client, options.settings.deadline_s)
@@ -172,7 +173,10 @@ def _still_there(server: Started, host: RemoteHost) -> Test:
 def take(report: Report, suite: str, path: Path, ended: Ended) -> None:
     """A client's checks as tests; one that has left no document, or that of another end, is a
     failure, and one that could prove nothing a problem."""
-    document = json.loads(path.read_text()) if path.exists() else {"outcome": "missing"}
+    try:
+        document = json.loads(path.read_text()) if path.exists() else {"outcome": "missing"}
+    except ValueError as error:
+        document = {"outcome": f"cut or foreign: {error}"}
     if ended.exit_code != EXIT_CODES.get(document["outcome"]):
         why = f"{suite} ended with exit code {ended.exit_code}, and its document is "
         why += f"{document['outcome']}\n{ended.output[-3000:]}"
@@ -202,9 +206,9 @@ def _of_recall(document: Mapping[str, Any]) -> Iterator[tuple[str, How, str]]:
         said = f"{row['asked']} asked, found {row['found']}, lost {gone}, failed {failed}, "
         said += f"the same words {row['same']}"
         if document["compares"] == "same words":
-            gone, could_be = row["asked"] - row["same"], True
+            gone, could_be = row["asked"] - row["same"], document["outcome"] != "INCOMPLETE"
         else:
-            could_be = row["found"]["control"] > 0
+            could_be = 2 * row["found"]["control"] >= row["asked"]
         yield name, "failed" if gone or failed else "passed" if could_be else "not run", said
     yield from _checks(document["checks"])
     yield "as a whole", _HOW[document["outcome"]], document["verdict"]
@@ -212,4 +216,4 @@ def _of_recall(document: Mapping[str, Any]) -> Iterator[tuple[str, How, str]]:
 
 def _checks(checks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, How, str]]:
     for check in checks:
-        yield check["name"], "passed" if check["passed"] else "failed", check["seen"]
+        yield check["name"], _ENDED[check["passed"]], check["seen"]

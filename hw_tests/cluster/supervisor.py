@@ -27,7 +27,7 @@ from pathlib import Path
 
 from hw_tests.child import die_with_parent
 from hw_tests.cluster.leftovers import PREFIX, hold, sweep
-from hw_tests.option_types import seconds
+from hw_tests.option_types import parsed, seconds
 
 _PR_SET_CHILD_SUBREAPER = 36
 _LONGEST_PLACE = 40
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--deadline", type=seconds, required=True, help="seconds")
     parser.add_argument("--silence", type=seconds, default=float("inf"), help="seconds")
     parser.add_argument("command", nargs="+")
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, _end)
     # What loses its parent becomes a child of this process, so that nothing gets out of sight.
@@ -82,13 +82,16 @@ def _ignore_signals() -> None:
 
 def _run(command: Sequence[str], deadline_s: float, silence_s: float, scratch: str) -> int:
     end = time.monotonic() + deadline_s
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": scratch},
-        start_new_session=True,
-        preexec_fn=die_with_parent,
-    )
+    try:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            env={**os.environ, "TMPDIR": scratch},
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+    except OSError as error:
+        raise Ended(f"{command[0]}: {error.strerror}; needed a command of this host") from None
     assert child.stdin is not None
     heard, pending = time.monotonic(), b""
     while child.poll() is None:

@@ -16,13 +16,23 @@ import aiohttp
 from hw_tests.child import ChildFailed
 from hw_tests.load.acts import ACTS
 from hw_tests.load.boot import boot_lines
-from hw_tests.load.page import lines, page
+from hw_tests.load.page import lines, page, verdict
 from hw_tests.load.run import Phase, Plan, Run, Servers, document
 from hw_tests.load.send import Limits, requests_of
 from hw_tests.load.servers import Server
 from hw_tests.load.verified import WANTED, verifies
-from hw_tests.option_types import command, count, factor, json_file, port, seconds, share, url
-from hw_tests.outcome import EXIT_CODES, NOT_COMPARED, Outcome
+from hw_tests.option_types import (
+    command,
+    count,
+    factor,
+    json_file,
+    parsed,
+    port,
+    seconds,
+    share,
+    url,
+)
+from hw_tests.outcome import EXIT_CODES, NOT_COMPARED
 from hw_tests.registered import compare
 from hw_tests.same_server import same_server
 from hw_tests.sealed import discard, seal, sums_beside
@@ -33,10 +43,11 @@ _FIRST = {"requests": 20, "max_prompt_tokens": 2000, "max_output_tokens": 32, "d
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0 if every check passed, 1 if one did not or the run had to stop, 2 if it could not
-    begin, 130 if it was interrupted; no server is left in any case."""
+    """Exit code 0 if every check passed, 1 if one did not or the run had to stop, 3 if one had
+    nothing to look at, 2 if it could not begin, 130 if it was interrupted; no server is left in any
+    case."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     servers = _servers(options)
     try:
         _discard(servers, options)
@@ -50,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     plan = _plan(options)
     try:
         requests_of(plan.trace, plan.limits, seed=0)
-    except (UsageError, ValueError, OSError) as error:
+    except (UsageError, ValueError, OSError, OverflowError) as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -64,16 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     told = {name: process.told() for name, process in servers.engines().items()}
     evidence = compare(told, elsewhere=() if options.decode else ("decode",))
     found["registered"] = evidence.document()
-    found["passed"] = found["passed"] and evidence.passed
+    if not evidence.passed:
+        found["outcome"] = "FAIL"
     if len(evidence.sides) < 2:
         found["caveats"].append(NOT_COMPARED)
     logs = [server.log for server in servers.all() if server.log.exists()]
-    outcome: Outcome = "pass" if found["passed"] else "FAIL"
-    found["outcome"] = outcome
+    found |= {"passed": found["outcome"] == "pass", "verdict": verdict(found)}
     sums = sums_beside(options.out)
     digest = seal(found, options.out, page, [plan.trace, *logs], sums)
     print("\n".join([*lines(found), f"{digest}  {options.out}; sha256sum -c {sums.name}"]))
-    return EXIT_CODES[outcome]
+    return EXIT_CODES[found["outcome"]]
 
 
 def _discard(servers: Servers, options: argparse.Namespace) -> None:
@@ -120,7 +131,7 @@ async def _run(plan: Plan, servers: Servers, options: argparse.Namespace) -> dic
             stopped = f"--deadline: not done within {options.deadline:g} s"
         except (ChildFailed, ValueError) as error:
             stopped = str(error)
-        return document(plan, phases, await run.counters(), stopped)
+        return document(plan, phases, await run.counters(), stopped, run.engines)
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -141,6 +152,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         acceptance_gap=options.acceptance_gap,
         exact=options.exact,
         is_verified=not options.unverified,
+        has_drafts=not options.no_drafts,
     )
 
 
@@ -199,6 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--vocab-size", type=count, default=32_000, help="of the model, at most (%(default)s)")
     add("--acceptance-gap", type=share, default=0.1, metavar="SHARE",
         help="by which fewer drafts may be accepted (%(default)s)")  # fmt: skip
+    add("--no-drafts", action="store_true", help="the engines do not speculate")
     add("--exact", action="store_true", help="an answer that is not the control's is a failure")
     add("--unverified", action="store_true", help=f"do not insist on {WANTED}")
     add("--out", type=json_file, required=True, metavar="JSON", help="page and logs go beside it")

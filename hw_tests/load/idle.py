@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
 from hw_tests.load.checks import Check
+from hw_tests.recall.counters import read_metrics
 
 _BUSY = (
     "vllm:kv_cache_usage_perc",
@@ -34,17 +34,8 @@ async def blocks_come_back(
 
 async def _busy(session: aiohttp.ClientSession, url: str) -> list[str]:
     try:
-        async with session.get(f"{url}/metrics") as response:
-            response.raise_for_status()
-            text = await response.text()
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        return [f"{url}/metrics: {type(error).__name__}"]
-    values = dict.fromkeys(_BUSY, 0.0)
-    seen = set()
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name in values:
-                values[sample.name] += sample.value
-                seen.add(sample.name)
-    missing = [] if _BUSY[0] in seen else [f"{url}/metrics has no {_BUSY[0]}"]
-    return missing + [f"{url}: {name} is {value:g}" for name, value in values.items() if value]
+        shown = await read_metrics(session, url)
+    except ValueError as error:
+        return [str(error)]
+    missing = [f"{url}/metrics has no {name}" for name in _BUSY if name not in shown]
+    return missing + [f"{url}: {n} is {shown[n]:g}" for n in _BUSY if shown.get(n)]

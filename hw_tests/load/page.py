@@ -9,6 +9,7 @@ from typing import Any
 from hw_tests.outcome import NOT_COMPARED
 from hw_tests.registered import HEAD
 
+_MARKS = {True: "ok", False: "FAIL", None: "??"}
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 70em; padding: 0 1em }
 table { border-collapse: collapse; margin: 1em 0 }
@@ -23,7 +24,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     for phase in found["phases"]:
         yield phase["name"]
         for check in phase["checks"]:
-            yield f"  {'ok  ' if check['passed'] else 'FAIL'} {check['name']}: {check['seen']}"
+            yield f"  {_MARKS[check['passed']]:4} {check['name']}: {check['seen']}"
     registered = found["registered"]
     good = "??  " if NOT_COMPARED in found["caveats"] else "ok  "
     yield f"{good if registered['passed'] else 'FAIL'} registered caches: {registered['said']}"
@@ -35,7 +36,15 @@ def verdict(found: Mapping[str, Any]) -> str:
     """In one sentence."""
     if found["stopped"]:
         return f"stopped: {found['stopped']}"
-    return ", ".join(["pass", *found["caveats"]]) if found["passed"] else "FAIL"
+    if found["outcome"] == "INCOMPLETE":
+        return f"INCOMPLETE: {'; '.join(_unseen(found))}"
+    return ", ".join(["pass", *found["caveats"]]) if found["outcome"] == "pass" else "FAIL"
+
+
+def _unseen(found: Mapping[str, Any]) -> list[str]:
+    return [f"{phase['name']}: {check['name']}: {check['seen']}"
+            for phase in found["phases"] for check in phase["checks"]
+            if check["passed"] is None]  # fmt: skip
 
 
 def page(found: Mapping[str, Any], digest: str) -> str:
@@ -46,11 +55,15 @@ def page(found: Mapping[str, Any], digest: str) -> str:
     for phase in found["phases"]:
         parts.append(f"<h2>{escape(phase['name'])}</h2><table>")
         for check in phase["checks"]:
-            mark = "ok" if check["passed"] else '<span class="red">FAIL</span>'
+            mark = _MARKS[check["passed"]]
+            mark = "ok" if mark == "ok" else f'<span class="red">{mark}</span>'
             cells = (escape(check["name"]), mark, escape(check["seen"]))
             parts.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
         parts.append("</table>" + _failures(phase))
-    parts.append("<h2>Counted</h2><table>")
+    parts.append("<h2>Engines</h2><table>")
+    for name, engine in found["engines"].items():
+        parts.append(f"<tr><td>{escape(name)}</td><td>{escape(str(engine))}</td></tr>")
+    parts.append("</table><h2>Counted</h2><table>")
     for arm, counters in found["counters"].items():
         parts.append(f"<tr><td>{escape(arm)}</td><td>{escape(str(counters))}</td></tr>")
     parts.append("</table>" + caches_section(found["registered"]))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,11 @@ from typing import Any
 import aiohttp
 
 from hw_tests.child import Child
+from hw_tests.identity import Identity, identify, refuse_strangers, served_model, unknown
 from hw_tests.load.acts import ACTS
 from hw_tests.load.checks import (
     Check,
+    act_was_met,
     all_served,
     blocks_were_read,
     control_loads_nothing,
@@ -25,8 +28,7 @@ from hw_tests.load.checks import (
 from hw_tests.load.idle import blocks_come_back
 from hw_tests.load.send import Limits, Reply, Request, requests_of, send_all
 from hw_tests.load.servers import Server
-from hw_tests.outcome import UNVERIFIED
-from hw_tests.recall.ask import find_server
+from hw_tests.outcome import NO_DRAFTS, UNVERIFIED, Outcome
 from hw_tests.recall.counters import Counters, read_counters, since
 from hw_tests.unverified import NOTE
 
@@ -46,6 +48,7 @@ class Plan:
         acceptance_gap: by which fewer drafts may be accepted behind the router.
         exact: whether an answer that is not the control's is a failure.
         is_verified: whether a load of which not every byte was compared is a failure.
+        has_drafts: whether the engines speculate.
     """
 
     trace: Path
@@ -58,6 +61,7 @@ class Plan:
     acceptance_gap: float
     exact: bool
     is_verified: bool
+    has_drafts: bool = True
 
 
 @dataclass
@@ -100,16 +104,24 @@ class Run:
     def __init__(self, plan: Plan, servers: Servers, session: aiohttp.ClientSession) -> None:
         self._plan, self._servers, self._session = plan, servers, session
         self._model = self._control_model = ""
+        self.engines: dict[str, Identity] = {}
 
     async def start(self) -> None:
-        """Start the servers and wait for them. Raises ChildFailed, or ValueError for a model."""
+        """Start the servers and wait for them.
+
+        Raises:
+            ChildFailed: one does not come up.
+            ValueError: one names no model, or another one than the others.
+        """
         for server in self._servers.all():
             server.start()
         waits = (s.ready(self._session, self._plan.start_s) for s in self._servers.all())
         await asyncio.gather(*waits)
-        router, control = self._servers.router, self._servers.control
-        self._model = (await find_server(self._session, "router", router.url)).model
-        self._control_model = (await find_server(self._session, "control", control.url)).model
+        for server in self._servers.all()[:-1]:
+            self.engines[server.name] = await identify(self._session, server.url)
+        refuse_strangers(self.engines)
+        self._model = await served_model(self._session, self._servers.router.url)
+        self._control_model = self.engines["control"].model
 
     async def phases(self) -> AsyncIterator[Phase]:
         """Each when it is over."""
@@ -118,7 +130,12 @@ class Run:
         first = await self._undisturbed("undisturbed", plain, reads=True)
         counted = await self.counters()
         first.checks += [
-            drafts_are_accepted(counted["router"], counted["control"], self._plan.acceptance_gap),
+            drafts_are_accepted(
+                counted["router"],
+                counted["control"],
+                self._plan.acceptance_gap,
+                expected=self._plan.has_drafts,
+            ),
             control_loads_nothing(since(before["control"], counted["control"])),
         ]
         yield first
@@ -152,18 +169,22 @@ class Run:
         later = requests_of(self._plan.trace, self._plan.limits, seed=2 * number)
         strike_s = requests[len(requests) // 2].at_s
 
-        async def strike() -> None:
+        async def strike() -> tuple[float, float]:
             await asyncio.sleep(strike_s)
             assert struck.process is not None
             act.begin(struck.process)
+            gone_s = time.monotonic()
             await asyncio.sleep(0 if act.is_brief else self._plan.away_s)
             act.end(struck.process)
             await struck.ready(self._session, self._plan.start_s)
+            return gone_s, time.monotonic()
 
         before = await self._counted()
-        (phase.router, phase.control), _ = await asyncio.gather(self._both(requests), strike())
+        replies, absence = await asyncio.gather(self._both(requests), strike())
+        phase.router, phase.control = replies
         told = errors_are_told(phase.router, self._plan.answer_s, expected=act.must_fail)
         phase.checks = [
+            act_was_met(phase.router, *absence),
             told,
             all_served("the control's requests are served", phase.control),
             same_answers(phase.router, phase.control, exact=self._plan.exact),
@@ -176,6 +197,7 @@ class Run:
         after, _control = await self._both(later)
         phase.checks.append(all_served("later requests are served", after))
         counted = since(whole, await self._counted())
+        phase.checks.append(blocks_were_read(counted, expected=True))
         phase.checks += self._verified(counted, expected=True, which="later ")
         return phase
 
@@ -219,20 +241,30 @@ class Run:
             return str(error)
 
 
-def passed(phases: Sequence[Phase]) -> bool:
-    """Whether there is a phase and nothing was red."""
-    return bool(phases) and all(check.passed for phase in phases for check in phase.checks)
+def outcome_of(phases: Sequence[Phase], stopped: str | None) -> Outcome:
+    """Passed if there is a phase, nothing was red, and all that was looked for could be seen."""
+    found = {check.passed for phase in phases for check in phase.checks}
+    if stopped is not None or not found or False in found:
+        return "FAIL"
+    return "INCOMPLETE" if None in found else "pass"
 
 
 def document(
-    plan: Plan, phases: Sequence[Phase], counters: dict[str, Counters | str], stopped: str | None
+    plan: Plan,
+    phases: Sequence[Phase],
+    counters: dict[str, Counters | str],
+    stopped: str | None,
+    engines: Mapping[str, Identity],
 ) -> dict[str, Any]:
     """All of it, for JSON; ``stopped`` says why there are no more phases."""
+    left_out = {UNVERIFIED: plan.is_verified, NO_DRAFTS: plan.has_drafts}
+    caveats = [caveat for caveat, is_looked_at in left_out.items() if not is_looked_at]
     return {
-        "passed": passed(phases) and stopped is None,
+        "outcome": outcome_of(phases, stopped),
         "stopped": stopped,
-        "caveats": [*([] if plan.is_verified else [UNVERIFIED]), *_disagree(phases)],
+        "caveats": [*caveats, *unknown(engines), *_disagree(phases)],
         "note": NOTE,
+        "engines": {name: engine._asdict() for name, engine in engines.items()},
         "plan": {**asdict(plan), "trace": str(plan.trace)},
         "phases": [asdict(phase) for phase in phases],
         "counters": {

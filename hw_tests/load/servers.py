@@ -10,6 +10,7 @@ from pathlib import Path
 import aiohttp
 
 from hw_tests.child import Child, ChildFailed
+from hw_tests.same_server import refuse_taken
 
 _LOOK_S = 0.05
 
@@ -30,8 +31,9 @@ class Server:
         self.process = None if command is None else Child(name, shlex.split(command), self.log)
 
     def start(self) -> None:
-        """Raises ChildFailed if there is no such command."""
+        """Raises ChildFailed if there is no such command, or somebody else serves at its URL."""
         if self.process is not None:
+            refuse_taken(self.name, self.url)
             self.process.start()
 
     def kill(self) -> None:

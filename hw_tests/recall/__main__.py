@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from hw_tests.load.verified import WANTED
-from hw_tests.option_types import count, counts, file, json_file, natural, seconds, share, url
+from hw_tests.option_types import (
+    count,
+    counts,
+    file,
+    json_file,
+    natural,
+    parsed,
+    seconds,
+    share,
+    url,
+)
 from hw_tests.outcome import EXIT_CODES
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.run import Plan, run
@@ -24,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code 0 if no code was lost, no question failed and all that was counted is as it has to
     be, 1 if not, 3 if none could be lost, 2 if nothing could be asked."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     plan = Plan(
         url=options.url,
@@ -76,6 +86,7 @@ async def _run(plan: Plan, options: argparse.Namespace, logs: Mapping[str, Path]
     async for report in run(plan):
         report.registered = evidence
         report.acceptance_gap = options.acceptance_gap
+        report.has_drafts = not options.no_drafts
         report.is_verified = not options.unverified
         report.same_words = options.same_words
         _write(report, options.out, logs)
@@ -139,6 +150,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SHARE",
         help="by which fewer drafts may be accepted behind the router (%(default)s)",
     )
+    add("--no-drafts", action="store_true", help="the engines do not speculate")
     add(
         "--same-words",
         action="store_true",

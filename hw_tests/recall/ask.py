@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import aiohttp
 
+from hw_tests.identity import served_model
 from hw_tests.recall.texts import Needle, Text
 
 Hit = Literal["none", "part", "whole"]
@@ -108,15 +109,5 @@ def _read(asked: Answer, body: Any) -> Answer:
 
 
 async def find_server(session: aiohttp.ClientSession, arm: str, url: str) -> Server:
-    """The server at ``url`` and its model.
-
-    Raises:
-        ValueError: there is none.
-    """
-    try:
-        async with session.get(f"{url}/v1/models") as response:
-            response.raise_for_status()
-            return Server(arm, url, str((await response.json())["data"][0]["id"]))
-    except (aiohttp.ClientError, OSError, ValueError, LookupError, TypeError) as error:
-        cause = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{url}/v1/models does not name a model ({cause}); is it up?") from None
+    """The server at ``url`` and its model. Raises ValueError if there is none."""
+    return Server(arm, url, await served_model(session, url))

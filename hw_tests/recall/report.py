@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, get_args
 
+from hw_tests.identity import Identity, unknown
 from hw_tests.load.checks import (
     Check,
     blocks_were_read,
@@ -14,7 +15,7 @@ from hw_tests.load.checks import (
     drafts_are_accepted,
     loads_are_verified,
 )
-from hw_tests.outcome import NO_RECALL, NOT_COMPARED, UNVERIFIED, Outcome, verdict
+from hw_tests.outcome import NO_DRAFTS, NO_RECALL, NOT_COMPARED, UNVERIFIED, Outcome, verdict
 from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.attribution import Lost, attribute
 from hw_tests.recall.counters import Counters
@@ -61,6 +62,8 @@ class Report:
         acceptance_gap: by which fewer drafts may be accepted behind the router.
         is_verified: whether a load of which not every byte was compared is a failure, and so is
             what no server tells.
+        has_drafts: whether the engines speculate.
+        engines: what those behind the router and the control say that they are, by name.
         same_words: whether the arms' words are compared, and not the codes in them.
     """
 
@@ -73,6 +76,8 @@ class Report:
     registered: Evidence | None = None
     acceptance_gap: float = 0.1
     is_verified: bool = True
+    has_drafts: bool = True
+    engines: Mapping[str, Identity] = field(default_factory=dict)
     same_words: bool = False
 
     def pairs(self) -> list[tuple[Answer, Answer]]:
@@ -104,7 +109,8 @@ class Report:
         router, control = (self.counters.get(arm, "not read") for arm in ARMS)
         done = []
         if self.is_verified or (not isinstance(router, str) and not isinstance(control, str)):
-            done.append(drafts_are_accepted(router, control, self.acceptance_gap))
+            gap, expected = self.acceptance_gap, self.has_drafts
+            done.append(drafts_are_accepted(router, control, gap, expected=expected))
         if self.is_verified or not isinstance(control, str):
             done.append(control_loads_nothing(control))
         if self.is_verified or not isinstance(router, str):
@@ -122,8 +128,9 @@ class Report:
     def caveats(self) -> list[str]:
         """What a good outcome does not tell."""
         compared = self.registered is not None and len(self.registered.sides) > 1
-        told = {NO_RECALL: self.same_words, UNVERIFIED: not self.is_verified}
-        return [caveat for caveat, is_so in (told | {NOT_COMPARED: not compared}).items() if is_so]
+        told = {NO_RECALL: self.same_words, UNVERIFIED: not self.is_verified,
+                NO_DRAFTS: not self.has_drafts, NOT_COMPARED: not compared}  # fmt: skip
+        return [*(caveat for caveat, is_so in told.items() if is_so), *unknown(self.engines)]
 
     def verdict(self) -> str:
         """In one line."""
@@ -139,7 +146,7 @@ class Report:
             return "FAIL", wrong
         if len(self.read) < self.texts:
             return "INCOMPLETE", f"{len(self.read)} of {self.texts} texts were asked about"
-        if idle := self._proves_nothing():
+        if idle := self._proves_nothing() or self._first_check(passed=None):
             return "INCOMPLETE", idle
         if self.same_words:
             return "pass", f"all {len(self.pairs())} answers are the control's, word by word"
@@ -156,8 +163,12 @@ class Report:
             return f"{len(self.lost())} {self._of_control()} are wrong behind the router{failures}"
         if self.registered and not self.registered.passed:
             return self.registered.said.splitlines()[0]
-        red = [f"{check.name}: {check.seen}" for check in self.checks() if not check.passed]
-        return red[0] if red else ""
+        return self._first_check(passed=False)
+
+    def _first_check(self, *, passed: bool | None) -> str:
+        """That ended so; empty if none did."""
+        told = [f"{check.name}: {check.seen}" for check in self.checks() if check.passed is passed]
+        return told[0] if told else ""
 
     def _proves_nothing(self) -> str:
         """Why hardly an error could have been seen, if so."""
@@ -197,6 +208,7 @@ class Report:
                 arm: {**asdict(server), "counters": _counters(self.counters.get(arm))}
                 for arm, server in self.servers.items()
             },
+            "engines": {name: engine._asdict() for name, engine in self.engines.items()},
             "checks": [asdict(check) for check in self.checks()],
             "registered": self.registered and self.registered.document(),
             "rows": [asdict(row) for row in self.rows()],

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass
 
 import aiohttp
 
+from hw_tests.identity import identify, refuse_strangers
 from hw_tests.recall.ask import Hit, find_server
-from hw_tests.recall.counters import Counters, decode_engines, read_counters, since
+from hw_tests.recall.counters import Counters, engines_behind, read_counters, since
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.recall.texts import Text, make_text
 from hw_tests.same_server import same_server
@@ -50,12 +51,19 @@ async def run(plan: Plan) -> AsyncIterator[Report]:
             arm: await find_server(session, arm, url)
             for arm, url in zip(ARMS, (plan.url, plan.control_url), strict=True)
         }
-        counting = {arm: await _Counting.begin(session, s.url) for arm, s in servers.items()}
-        behind = (plan.url, *counting["router"].engines)
+        engines = await engines_behind(session, plan.url)
+        behind = [plan.url, *engines["decode"]]
         if any(same_server(plan.control_url, url) for url in behind):
             raise ValueError(f"--control-url {plan.control_url} answers from what was handed over; "
                              "name a colocated server, such as the prefill engine")  # fmt: skip
-        report = Report(asdict(plan), servers, [], {}, texts=len(texts))
+        known = {f"{kind} {url}": url for kind, urls in engines.items() for url in urls}
+        known["control"] = plan.control_url
+        identities = {name: await identify(session, url) for name, url in known.items()}
+        refuse_strangers(identities)
+        decode, control = engines["decode"], [plan.control_url]
+        counting = {arm: await _Counting.begin(session, each)
+                    for arm, each in zip(ARMS, (decode, control), strict=True)}  # fmt: skip
+        report = Report(asdict(plan), servers, [], {}, texts=len(texts), engines=identities)
         for text in texts:
             before = await counting["router"].so_far(session)
             await _ask_all(session, report, text, plan.max_tokens)
@@ -80,8 +88,7 @@ class _Counting:
     before: Counters | str
 
     @classmethod
-    async def begin(cls, session: aiohttp.ClientSession, url: str) -> _Counting:
-        engines = await decode_engines(session, url)
+    async def begin(cls, session: aiohttp.ClientSession, engines: Sequence[str]) -> _Counting:
         return cls(engines, await _counters(session, engines))
 
     async def so_far(self, session: aiohttp.ClientSession) -> Counters | str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from hw_tests.identity import Identity
 from hw_tests.recall.ask import Answer
 from hw_tests.recall.counters import Counters
 from hw_tests.recall.report import ARMS, Report
 from hw_tests.registered import HEAD
 from hw_tests.unverified import NOTE
 
+_MARKS = {True: "ok", False: "FAIL", None: "??"}
 Table = list[list[str]]
 """The first row is the head."""
 
@@ -54,7 +56,7 @@ def _count(counters: Counters | str, name: str) -> str:
     value = getattr(counters, name)
     if name == "acceptance":
         return "no drafts" if value is None else f"{value:.1%}"
-    return f"{value:.0f}"
+    return "not counted" if value is None else f"{value:.0f}"
 
 
 def plain(table: Table) -> str:
@@ -67,13 +69,14 @@ def page(report: Report, files: Mapping[str, str]) -> str:
     """The whole report; ``files`` are hashes by name."""
     verdict = escape(report.verdict())
     settings = [["setting", "value"], *([k, str(v)] for k, v in report.settings.items())]
-    checks = [[c.name, "ok" if c.passed else "FAIL", c.seen] for c in report.checks()]
+    checks = [[c.name, _MARKS[c.passed], c.seen] for c in report.checks()]
     parts = [
         f'<p class="verdict{"" if report.passed else " bad"}">{verdict}</p>',
         *(f"<p>Caveat: {escape(caveat)}.</p>" for caveat in report.caveats()),
         f"<p>{escape(NOTE)}</p>",
         _html(recall_table(report)),
         _html(counters_table(report)),
+        _section("Engines", [["engine", *Identity._fields], *_engines(report)]),
         _section("Checks", [["check", "", "seen"], *checks]),
         _registered(report),
         _section("Codes lost behind the router", _lost_table(report)),
@@ -93,6 +96,11 @@ def _registered(report: Report) -> str:
         return f"<h2>Registered caches</h2><p>{escape(NO_LOGS)}</p>"
     said = f"<h2>Registered caches</h2><pre>{escape(report.registered.said)}</pre>"
     return said + _html([HEAD, *report.registered.rows()])
+
+
+def _engines(report: Report) -> Table:
+    return [[name, *(each or "not told" for each in engine)]
+            for name, engine in report.engines.items()]  # fmt: skip
 
 
 _PLACE = ["words", "seed", "needle", "depth", "local hit"]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import zmq
 from aiohttp import web
 
-from hw_tests.option_types import natural, port, seconds, url
+from hw_tests.option_types import host, natural, parsed, port, seconds, url
 from hw_tests.router.app import Router, Timeouts
 from hw_tests.router.discovery import Discovery
 from hw_tests.router.engines import Engines
@@ -18,7 +18,7 @@ from hw_tests.router.engines import Engines
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit code 2 when a port cannot be had or an argument is wrong."""
     parser = _parser()
-    options = parser.parse_args(arguments)
+    options = parsed(parser, arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     prefill, decode = Engines("prefill", options.prefill), Engines("decode", options.decode)
     if options.ping_port is None and not (options.prefill and options.decode):
@@ -54,7 +54,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--decode", metavar="URL", nargs="+", type=url, default=[], help="decode engines"
     )
-    parser.add_argument("--host", default="0.0.0.0", help="address to serve on (%(default)s)")
+    parser.add_argument(
+        "--host", type=host, default="0.0.0.0", help="address to serve on (%(default)s)"
+    )
     parser.add_argument("--port", type=port, required=True, help="port to serve on")
     parser.add_argument(
         "--ping-port",

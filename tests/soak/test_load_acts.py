@@ -29,6 +29,13 @@ def test_engines_that_behave_pass_every_act(act: str, tmp_path: Path) -> None:
     assert needed <= checks(found["phases"][2], passed=True)
 
 
+def test_an_act_that_no_request_meets_is_no_pass(tmp_path: Path) -> None:
+    """One request, which is under way when the engine is stopped: exit code 3."""
+    code, found = run_load(tmp_path, "--act", "stopped", "--requests", "1")
+    assert (code, found["outcome"], found["passed"]) == (3, "INCOMPLETE", False)
+    assert "requests meet the engine that is away: 0 of 1 failed or began" in found["verdict"]
+
+
 @pytest.mark.parametrize(
     ("act", "defect", "red"),
     [

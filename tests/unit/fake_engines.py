@@ -32,7 +32,9 @@ class FakeEngine:
         self.status = 200
         self.received: list[Body] = []
         self.headers: list[Mapping[str, str]] = []
-        self.metrics: Callable[[int], str] = lambda _requests: ""
+        self.card: Body = {"id": "a-model", "root": "/models/a-model"}
+        self.version: str | None = "0.33.0"
+        self.metrics: Callable[[int], str] = lambda _requests: "vllm:kv_cache_usage_perc 0\n"
         """What it shows after so many requests."""
         self.dies_after: int | None = None
         """Pieces of a stream, after which the connection ends without a word."""
@@ -52,6 +54,7 @@ class FakeEngine:
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_post("/v1/chat/completions", self._complete)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/version", self._version)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/health", self._health)
         self.server = TestServer(app)
@@ -100,7 +103,12 @@ class FakeEngine:
         return self.answer(str(body.get("prompt", "")))
 
     async def _models(self, _request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "a-model"}]})
+        return web.json_response({"object": "list", "data": [self.card]})
+
+    async def _version(self, _request: web.Request) -> web.Response:
+        if self.version is None:
+            raise web.HTTPNotFound
+        return web.json_response({"version": self.version})
 
     async def _metrics(self, _request: web.Request) -> web.Response:
         return web.Response(text=self.metrics(len(self.received)))

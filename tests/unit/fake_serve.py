@@ -25,8 +25,8 @@ class Engine:
     """``defect``: what a decode engine does that cannot read: "", "leaks", "lies" or "dies"; or of
     a prefill engine, "keeps": what nobody reads it holds for ever."""
 
-    def __init__(self, url: str, step_s: float, defect: str) -> None:
-        self._url, self._step_s, self._defect = url, step_s, defect
+    def __init__(self, url: str, step_s: float, defect: str, model: str) -> None:
+        self._url, self._step_s, self._defect, self._model = url, step_s, defect, model
         self._held: dict[str, asyncio.TimerHandle] = {}
         self._numbers = itertools.count()
         self._counts = dict.fromkeys(("loads", "failed", "drafts"), 0)
@@ -36,6 +36,7 @@ class Engine:
         app = web.Application(client_max_size=1 << 28)
         app.router.add_post("/v1/completions", self._complete)
         app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/version", self._version)
         app.router.add_get("/health", self._health)
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/blocks/{name}", self._read)
@@ -94,7 +95,10 @@ class Engine:
         return web.Response()
 
     async def _models(self, _request: web.Request) -> web.Response:
-        return web.json_response({"data": [{"id": "a-model"}]})
+        return web.json_response({"data": [{"id": "a-model", "root": self._model}]})
+
+    async def _version(self, _request: web.Request) -> web.Response:
+        return web.json_response({"version": "0.33.0"})
 
     async def _health(self, _request: web.Request) -> web.Response:
         return web.Response()
@@ -104,6 +108,8 @@ class Engine:
         values = {
             "kv_cache_usage_perc": used,
             "num_requests_running": self._running,
+            "num_requests_waiting": 0,
+            "hybrid_read_held_leases": len(self._held),
             "hybrid_read_loads_total": self._counts["loads"],
             "hybrid_read_failed_loads_total": self._counts["failed"],
             "hybrid_read_verified_loads_total": self._counts["loads"],
@@ -121,9 +127,10 @@ if __name__ == "__main__":
     parser.add_argument("--step", type=float, default=0.02)
     parser.add_argument("--defect", default="")
     parser.add_argument("--verify_reads")
+    parser.add_argument("--model", default="/models/a-model")
     parser.add_argument("--says", type=Path, help="a file with what it logs at its start")
     given = parser.parse_args()
     if given.says:
         print(given.says.read_text(), flush=True)
-    engine = Engine(f"http://127.0.0.1:{given.port}", given.step, given.defect)
+    engine = Engine(f"http://127.0.0.1:{given.port}", given.step, given.defect, given.model)
     web.run_app(engine.app(), host="127.0.0.1", port=given.port, print=None)

@@ -12,32 +12,24 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from faults.running import run
+from load_phases import write_trace
+
 from hw_tests.process.launcher import free_port
-from sim.engine.options import EngineOptions
-from sim.scenario import Scenario, UniformWorkload
-from tests.connector_events import logged
 
 SERVE = Path(__file__).with_name("fake_serve.py")
-_GAP_MS = 25
 Document = dict[str, Any]
-
-
-def write_trace(path: Path, requests: int = 24) -> Path:
-    """Mooncake's form; every third prompt begins like the first."""
-    lines = [
-        {"timestamp": number * _GAP_MS, "input_length": 600, "output_length": 5,
-         "hash_ids": [0 if number % 3 == 0 else 100 + number, 200 + number]}
-        for number in range(requests)
-    ]  # fmt: skip
-    path.write_text("\n".join(map(json.dumps, lines)))
-    return path
 
 
 @functools.cache
 def engine_log(role: str, model: str = "kimi-linear") -> str:
     """What the connector has logged when two simulated ranks of that role started, as vLLM writes
     lines."""
+    # vLLM is slow to load, and most tests of what is served need none.
+    from faults.running import run
+    from sim.engine.options import EngineOptions
+    from sim.scenario import Scenario, UniformWorkload
+    from tests.connector_events import logged
+
     workload = UniformWorkload(requests=1, prompt_tokens=(64, 64), output_tokens=(2, 2))
     engine = EngineOptions(tp_size=2, executor="multi-process")
     with logged(logging.INFO) as events:
@@ -82,7 +74,7 @@ def run_load(out: Path, *more: str, defect: str = "") -> tuple[int, Document]:
     done = subprocess.run(
         command(out, *more, defect=defect), capture_output=True, text=True, check=False, timeout=150
     )
-    assert done.returncode in (0, 1), done.stderr
+    assert done.returncode in (0, 1, 3), done.stderr
     found: Document = json.loads((out / "load.json").read_text())
     return done.returncode, found
 

@@ -115,8 +115,8 @@ def test_a_published_row_has_its_initiators(tmp_path: Path) -> None:
         ("a,b\n1,2\n", "has no column hardware, backend"),
         (",".join(COLUMNS) + "\nx,rdma,read,many,1,1,1,1,s\n", "line 2: invalid literal"),
         (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,0,s\n", "read or write, numbers"),
-        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,nan,s\n", "a finite latency above 0"),
-        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,inf,s\n", "a finite latency above 0"),
+        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,nan,s\n", "and a latency in us of"),
+        (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,inf,s\n", "and a latency in us of"),
         (",".join(COLUMNS) + "\nx,tcp,read,8,1,1,1,5,s\n", "expected rdma or xgmi"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
@@ -10,16 +9,16 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from far_hosts import ROOT
+from told_hosts import connected, facts, told_hosts
 
 from hw_tests.cluster.__main__ import main
-from hw_tests.cluster.facts import differences, facts_of, missing
-from hw_tests.cluster.options import BadOptions, Options, parse
+from hw_tests.cluster.facts import differences, missing
+from hw_tests.cluster.options import BadOptions, parse
 from hw_tests.cluster.reach import local_command
 from hw_tests.cluster.report import NOTES, Report, Test, read_junit, write
 from hw_tests.cluster.run import examine_hosts, run_pair, take
@@ -40,12 +39,6 @@ FAILED = Test("both", "b", "failed", 1.0, "<b>why</b>")
 NOT_RUN = Test("both", "c", "not run", 0.0, "no posts")
 TWO = ["--producer", "node1=10.0.0.1", "--consumer", "node2=10.0.0.2"]
 SSH = ["--way", "ssh", "--ssh", "sh", *TWO]  # a command that is on every machine
-
-
-@functools.cache
-def facts() -> dict[str, Any]:
-    """Of this machine."""
-    return facts_of("sim")
 
 
 def test_what_pytest_has_told_is_read() -> None:
@@ -117,47 +110,6 @@ def test_a_half_that_ran_something_is_none() -> None:
     assert report.problems == []
     take(report, "", "node1", 3, "internal error")
     assert (report.problems, report.tests[-1].how) == ([], "failed")
-
-
-@dataclass
-class Told:
-    """A host of which only the facts are known."""
-
-    name: str
-    facts_there: dict[str, Any]
-    address: str = "127.0.0.1"
-
-    def facts(self, _arm: str) -> dict[str, Any]:
-        return self.facts_there
-
-    def preload(self, _modules: object) -> None:
-        pass
-
-    def listen(self, _number: int) -> list[int]:
-        return []
-
-    def unreached(self, _address: str, _ports: object) -> str:
-        return ""
-
-
-def told_hosts(*others: dict[str, Any]) -> Any:
-    """A producer's and a consumer's host; ``others``: what is so there."""
-    here = facts()
-    roles = ("kv_producer", "kv_consumer")
-    return {
-        role: Told(f"node{number}", {**here, **other})
-        for number, (role, other) in enumerate(zip(roles, others, strict=True), 1)
-    }
-
-
-def connected(hosts: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launcher finds ``hosts``; it changes nothing of this process's signals."""
-
-    def connect(_options: Options, _stack: object) -> Any:
-        return hosts
-
-    monkeypatch.setattr("hw_tests.cluster.__main__.connect", connect)
-    monkeypatch.setattr("signal.signal", lambda *_: None)
 
 
 def test_two_sides_on_one_host_are_told(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ def test_checks_of_a_client_are_tests_of_the_run(tmp_path: Path) -> None:
     checks = [
         {"name": "a", "passed": True, "seen": "1"},
         {"name": "b", "passed": False, "seen": "2"},
+        {"name": "c", "passed": None, "seen": "3"},
     ]
     load = {"phases": [{"name": "again", "checks": checks}], "stopped": "--deadline"}
     path.write_text(json.dumps(load | {"outcome": "FAIL", "caveats": [UNVERIFIED, NOT_COMPARED]}))
@@ -109,6 +110,7 @@ def test_checks_of_a_client_are_tests_of_the_run(tmp_path: Path) -> None:
     assert [(t.name, t.how, t.reason) for t in report.tests] == [
         ("load: again: a", "passed", "1"),
         ("load: again: b", "failed", "2"),
+        ("load: again: c", "not run", "3"),
         ("load: to its end", "failed", "--deadline"),
     ]
     document = recall_document("FAIL", found=2, lost=[[500, 0, "a kettle", "whole"]])
@@ -118,6 +120,7 @@ def test_checks_of_a_client_are_tests_of_the_run(tmp_path: Path) -> None:
         ("recall: 500 words, local hit whole", "failed"),
         ("recall: a", "passed"),
         ("recall: b", "failed"),
+        ("recall: c", "not run"),
         ("recall: as a whole", "failed"),
     ]
     for code, where in ((2, path), (0, path), (3, path), (0, tmp_path / "none.json")):
@@ -149,6 +152,42 @@ def test_a_recall_that_proves_nothing_is_no_pass_of_the_run(tmp_path: Path) -> N
     assert [test.how for test in report.tests] == ["not run"] * 3
     report.tests.append(Test("node1", "decode serves to the end", "passed", 0.0, ""))
     assert report.verdict == "INCOMPLETE: recall: why (1 passed, 0 failed, 3 not run)"
+
+
+def test_a_load_that_proves_nothing_is_no_pass_of_the_run(tmp_path: Path) -> None:
+    """Beside checks that passed; the run tells why."""
+    path = tmp_path / "load.json"
+    checks = [{"name": name, "passed": how, "seen": ""} for name, how in (("a", True), ("b", None))]
+    phases = {"phases": [{"name": "p", "checks": checks}], "stopped": None, "caveats": []}
+    path.write_text(json.dumps(phases | {"outcome": "INCOMPLETE", "verdict": "INCOMPLETE: p: b"}))
+    report = taken("load", path, Ended(3, "", {}))
+    assert report.verdict == "INCOMPLETE: load: p: b (1 passed, 0 failed, 1 not run)"
+
+
+@pytest.mark.parametrize(("found", "how"), [(3, "passed"), (2, "passed"), (1, "not run")])
+def test_a_row_of_which_too_few_could_be_lost_was_not_run(
+    found: int, how: str, tmp_path: Path
+) -> None:
+    """As in recall's own verdict: the control has to have found half of its codes."""
+    path = tmp_path / "recall.json"
+    path.write_text(json.dumps(recall_document("pass", found)))
+    assert [test.how for test in taken("recall", path, Ended(0, "", {})).tests][:2] == [how, how]
+
+
+def test_the_same_words_that_prove_nothing_were_not_run(tmp_path: Path) -> None:
+    """As of a control that answers every question alike."""
+    path = tmp_path / "recall.json"
+    path.write_text(json.dumps(recall_document("INCOMPLETE", 0, compares="same words")))
+    report = taken("recall", path, Ended(3, "", {}))
+    assert [test.how for test in report.tests] == ["not run"] * 3
+
+
+def test_a_document_that_is_cut_is_a_failure(tmp_path: Path) -> None:
+    """Also beside an exit code that says otherwise."""
+    path = tmp_path / "load.json"
+    path.write_text('{"outcome": "pa')
+    (test,) = taken("load", path, Ended(0, "", {})).tests
+    assert (test.how, "cut or foreign" in test.reason) == ("failed", True)
 
 
 @pytest.mark.parametrize(("same", "how"), [(3, "passed"), (2, "failed")])

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from contextlib import AsyncExitStack
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import pytest
-from fake_engines import FakeEngine, running_router
-from load_runs import assert_sealed, checks, command, engine_log, run_load, write_trace
+from fake_engines import FakeEngine
+from load_phases import seen_as, undisturbed, write_trace
+from load_runs import (
+    assert_sealed,
+    checks,
+    command,
+    engine_log,
+    run_load,
+)
 
 from hw_tests.load.__main__ import main
 from hw_tests.load.boot import boot_lines
 from hw_tests.load.checks import (
+    act_was_met,
     all_served,
     blocks_were_read,
     control_loads_nothing,
@@ -26,9 +33,7 @@ from hw_tests.load.checks import (
     same_answers,
 )
 from hw_tests.load.page import lines, page
-from hw_tests.load.run import Plan, Run, Servers, document
 from hw_tests.load.send import Limits, Reply, requests_of
-from hw_tests.load.servers import Server
 from hw_tests.load.verified import WANTED, verifies
 from hw_tests.outcome import NOT_COMPARED, UNVERIFIED
 from hw_tests.recall.counters import Counters, since
@@ -136,7 +141,15 @@ def test_registered_caches_that_differ_are_told_with_both_sides() -> None:
     [
         ("INFO Using HND KV cache layout.", "decode has logged no caches-registered"),
         ('INFO {"event": "caches-registered", "layers": [', "decode: a line about registered"),
-        ('INFO {"event": "caches-registered", "role": "consumer"}', "cannot be read: 'blocks'"),
+        (
+            'INFO {"event": "caches-registered", "role": "consumer"}',
+            "cannot be read: Object missing",
+        ),
+        (
+            'INFO {"event": "caches-registered", "role": "consumer", "rank": 0, "blocks": "7"}',
+            "`int`",
+        ),
+        ('INFO {"event": "caches-registered", "x": ' + "[" * 9999, "cannot be read: "),
     ],
 )
 def test_caches_of_which_nothing_is_told_are_a_failure(log: str, said: str) -> None:
@@ -233,54 +246,27 @@ def test_an_engine_that_somebody_else_has_started_is_not_struck(
     assert "--act decode-killed needs --decode" in capsys.readouterr().err
 
 
-async def undisturbed(
-    tmp_path: Path, *, verified: int, is_verified: bool, answer: str = "one two three"
-) -> dict[str, Any]:
-    """The document of two undisturbed phases with engines that somebody else has started; of each
-    two loads so many are verified."""
-    engines = [FakeEngine() for _ in range(3)]
-    counters = {"loads": 2, "verified_loads": verified}
-    for engine in engines:
-        engine.metrics = lambda requests: "".join(
-            f"vllm:hybrid_read_{name}_total {each * requests}\n" for name, each in counters.items()
-        ) + "vllm:kv_cache_usage_perc 0\n"  # fmt: skip
-    engines[1].answer = lambda _prompt: answer
-    engines[2].metrics = lambda _requests: ""
-    limits = Limits(2, 600, 5, 0.1, 1000)
-    trace = write_trace(tmp_path / "trace.jsonl")
-    plan = Plan(trace, limits, [], 0.1, 20, 5, 60, 0.1, exact=False, is_verified=is_verified)
-    async with AsyncExitStack() as stack:
-        for engine in engines:
-            await stack.enter_async_context(engine.running())
-        router = running_router([engines[0].url], [engines[1].url])
-        urls = [*(engine.url for engine in engines), await stack.enter_async_context(router)]
-        names = ("prefill", "decode", "control", "router")
-        each = (Server(name, None, url, tmp_path) for name, url in zip(names, urls, strict=True))
-        servers = Servers(*each)
-        run = Run(plan, servers, await stack.enter_async_context(aiohttp.ClientSession()))
-        await run.start()
-        return document(plan, [phase async for phase in run.phases()], {}, None)
-
-
 def test_reads_of_an_engine_of_somebody_else_have_to_be_verified(tmp_path: Path) -> None:
     """Its metrics tell, whoever has started it."""
-    good = asyncio.run(undisturbed(tmp_path, verified=2, is_verified=True))
-    assert (good["passed"], good["caveats"]) == (True, [])
-    bad = asyncio.run(undisturbed(tmp_path, verified=1, is_verified=True))
-    assert not bad["passed"]
-    red = [check for phase in bad["phases"] for check in phase["checks"] if not check["passed"]]
-    assert {(one["name"], one["seen"]) for one in red} == {
-        (f"every load is verified ({WANTED})", "2 of 4 loads")
-    }
+    good = asyncio.run(undisturbed(tmp_path))
+    assert (good["outcome"], good["caveats"]) == ("pass", [])
+    bad = asyncio.run(undisturbed(tmp_path, verified=1))
+    assert bad["outcome"] == "FAIL"
+    assert seen_as(bad, False) == {(f"every load is verified ({WANTED})", "2 of 4 loads")}
 
 
 def test_other_answers_than_the_controls_are_told(tmp_path: Path) -> None:
     """In the verdict if there are no equal ones; an empty one is none."""
-    other = asyncio.run(undisturbed(tmp_path, verified=2, is_verified=True, answer="four"))
-    assert (other["passed"], len(other["caveats"])) == (True, 1)
+
+    def answering(text: str) -> Callable[[list[FakeEngine]], None]:
+        return lambda engines: setattr(engines[1], "answer", lambda _prompt: text)
+
+    other = asyncio.run(undisturbed(tmp_path, change=answering("four")))
+    assert (other["outcome"], len(other["caveats"])) == ("pass", 1)
     assert other["caveats"][0].startswith("no answer is the control's (undisturbed; again")
-    empty = asyncio.run(undisturbed(tmp_path, verified=2, is_verified=True, answer=""))
-    assert not empty["passed"]
+    empty = asyncio.run(undisturbed(tmp_path, change=answering("")))
+    assert empty["outcome"] == "FAIL"
+    assert ("answers are the control's", "0 of 0 the same") in seen_as(empty, None)
     seen = [check["seen"] for phase in empty["phases"] for check in phase["checks"]]
     assert any("0 of 2 served" in one and "the completion is empty" in one for one in seen)
 
@@ -288,7 +274,7 @@ def test_other_answers_than_the_controls_are_told(tmp_path: Path) -> None:
 def test_what_was_not_looked_at_is_in_the_verdict(tmp_path: Path) -> None:
     """That reads were not verified, and that there was one log only, in JSON, page and verdict."""
     found = asyncio.run(undisturbed(tmp_path, verified=1, is_verified=False))
-    assert (found["passed"], found["caveats"]) == (True, [UNVERIFIED])
+    assert (found["outcome"], found["caveats"]) == ("pass", [UNVERIFIED])
     found["caveats"].append(NOT_COMPARED)
     registered = compare({"prefill": logs()["prefill"]}, elsewhere=["decode"])
     found |= {"registered": registered.document()}
@@ -326,6 +312,21 @@ def test_requests_are_the_trace_within_limits(tmp_path: Path) -> None:
     assert max(max(one.prompt) for one in first) < 1000
 
 
+@pytest.mark.parametrize(
+    ("reply", "passed"),
+    [
+        (Reply("before", 200, " 5", None, 0.0, 9.0), None),
+        (Reply("after", 200, " 5", None, 5.1, 6.0), None),
+        (Reply("failed before", 502, "", "gone", 0.0, 1.9), None),
+        (Reply("meanwhile", 200, " 5", None, 2.5, 3.0), True),
+        (Reply("failed by it", 502, "", "gone", 0.0, 2.1), True),
+    ],
+)
+def test_an_act_that_no_request_meets_tells_nothing(reply: Reply, passed: bool | None) -> None:
+    """As of one request, which is over or under way when an engine is stopped for a while."""
+    assert act_was_met([reply], 2.0, 5.0).passed is passed
+
+
 def test_what_fails_has_to_say_so() -> None:
     """By a server's status, in time; a connection that is cut says nothing."""
     assert errors_are_told([GOOD, LOST], 5, expected=True).passed
@@ -345,26 +346,43 @@ def test_checks_of_answers_and_counters() -> None:
     assert same_answers([GOOD, LOST], [GOOD, GOOD], exact=True).passed
     assert not same_answers([GOOD], [other], exact=True).passed
     assert same_answers([GOOD], [other], exact=False).seen == "0 of 1 the same; first other: req-0"
-    none, some = Counters(), Counters(10, 10, 8, loads=4)
+    none = Counters(0, 0, 0, 0, 0, 0)
+    some, unknown = (
+        replace(none, drafts=10, draft_tokens=10, accepted_tokens=8, loads=4),
+        Counters(),
+    )
     assert blocks_were_read(some, expected=True).passed
     assert not blocks_were_read(none, expected=True).passed
     assert blocks_were_read(none, expected=False).passed
-    assert not blocks_were_read(Counters(loads=4, failed_loads=1), expected=True).passed
+    assert blocks_were_read(replace(some, failed_loads=1), expected=True).passed is False
+    for missing in ("loads", "failed_loads"):
+        assert blocks_were_read(replace(some, **{missing: None}), expected=False).passed is False
     assert not blocks_were_read("no metrics", expected=True).passed
-    assert loads_are_verified(Counters(loads=4, verified_loads=4), expected=True).passed
-    assert not loads_are_verified(Counters(loads=4, verified_loads=3), expected=False).passed
+    assert loads_are_verified(replace(some, verified_loads=4), expected=True).passed
+    assert not loads_are_verified(replace(some, verified_loads=3), expected=False).passed
+    for missing in ("loads", "verified_loads"):
+        assert loads_are_verified(replace(none, **{missing: None}), expected=False).passed is False
     assert not loads_are_verified(none, expected=True).passed
     assert loads_are_verified(none, expected=False).passed
     assert not loads_are_verified("no metrics", expected=False).passed
     assert control_loads_nothing(none).passed
     assert not control_loads_nothing(some).passed
-    assert not control_loads_nothing(Counters(failed_loads=1)).passed
+    assert control_loads_nothing(unknown).passed, "it has no connector"
+    assert not control_loads_nothing(replace(none, failed_loads=1)).passed
+    assert not control_loads_nothing(replace(none, failed_loads=None)).passed
     assert not control_loads_nothing("no metrics").passed
-    assert drafts_are_accepted(some, some, 0.1).passed
-    assert drafts_are_accepted(none, none, 0.1).passed
-    assert not drafts_are_accepted(Counters(10, 10, 5), some, 0.1).passed
-    assert not drafts_are_accepted(none, some, 0.1).passed
-    assert not drafts_are_accepted(none, "no metrics", 0.1).passed
-    assert since(none, some) == some
+    for behind, beside, passed, without in (
+        (some, some, True, False),
+        (none, none, None, True),
+        (unknown, unknown, None, True),
+        (replace(some, accepted_tokens=5), some, False, False),
+        (none, some, False, False),
+        (some, none, False, False),
+        (none, "no metrics", False, False),
+    ):
+        assert drafts_are_accepted(behind, beside, 0.1, expected=True).passed is passed
+        assert drafts_are_accepted(behind, beside, 0.1, expected=False).passed is without
+    assert since(none, some) == since(unknown, some) == some
+    assert since(some, unknown) == unknown
     assert since("no metrics", some) == since(some, "no metrics") == "no metrics"
     assert str(since(some, none)).startswith("counters have fallen")

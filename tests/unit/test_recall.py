@@ -2,102 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import signal
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import pytest
 from aiohttp import web
-from fake_engines import FakeEngine, running_router
+from fake_engines import FakeEngine
 from load_runs import assert_sealed, engine_log
+from recall_deployment import Deployment, counted, forget_half, remember
 
-from hw_tests.outcome import NOT_COMPARED, UNVERIFIED
+from hw_tests.outcome import NO_DRAFTS, NOT_COMPARED, UNVERIFIED
 from hw_tests.recall import attribution
 from hw_tests.recall.__main__ import main
 from hw_tests.recall.texts import MAX_NEEDLES
-
-PATIENCE_S = 20
-
-
-def remember(prompt: str) -> str:
-    """What a good model answers: the code of the last line's thing, and then some."""
-    body, question = prompt.rsplit("\n\n", 1)
-    found = re.search(re.escape(question) + r" (\d+)\.", body)
-    return f" {found[1]}. The code of another is 123456." if found else " unknown, <b>sorry</b>"
-
-
-def forget_half(prompt: str) -> str:
-    """As if the first half of the text had not been handed over."""
-    return remember(prompt[len(prompt) // 2 :])
-
-
-def counted(
-    drafts: int = 0, accepted: int = 0, loads: int = 0, verified: int | None = None, failed: int = 0
-) -> Callable[[int], str]:
-    """What vLLM shows when each request brings so many, in two data-parallel engines."""
-    names = {
-        "spec_decode_num_drafts": drafts,
-        "spec_decode_num_draft_tokens": drafts,
-        "spec_decode_num_accepted_tokens": accepted,
-        "hybrid_read_loads": loads,
-        "hybrid_read_failed_loads": failed,
-        "hybrid_read_verified_loads": loads if verified is None else verified,
-    }
-    return lambda requests: "".join(
-        f"# TYPE vllm:{name} counter\n"
-        + "".join(
-            f'vllm:{name}_total{{engine="{engine}"}} {50 + each * requests}\n'
-            for engine, each in enumerate([value, 0])
-        )
-        for name, value in names.items()
-    )
-
-
-class Deployment:
-    """A prefill and a decode engine behind the router, and a colocated server."""
-
-    def __init__(self) -> None:
-        self.prefill, self.decode = FakeEngine(), FakeEngine(remember)
-        self.control = FakeEngine(remember)
-        self.decode.metrics, self.control.metrics = counted(loads=1), counted()
-        self.url = ""
-
-    @contextmanager
-    def running(self) -> Iterator[Deployment]:
-        """In a thread, as the runner has a loop of its own."""
-        ready, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
-
-        async def serve() -> None:
-            async with AsyncExitStack() as stack:
-                for engine in (self.prefill, self.decode, self.control):
-                    await stack.enter_async_context(engine.running())
-                router = running_router([self.prefill.url], [self.decode.url])
-                self.url = await stack.enter_async_context(router)
-                ready.set()
-                await stop.wait()
-
-        thread = threading.Thread(target=loop.run_until_complete, args=(serve(),), daemon=True)
-        thread.start()
-        try:
-            assert ready.wait(PATIENCE_S)
-            yield self
-        finally:
-            loop.call_soon_threadsafe(stop.set)
-            thread.join(PATIENCE_S)
-            loop.close()
-
-    def ask(self, out: Path, *more: str) -> tuple[int, dict[str, Any]]:
-        """The command's exit code, and its JSON document."""
-        urls = ["--url", self.url + "/", "--control-url", self.control.url]
-        needles = ["--words", "120", "--needles", "3", "--seeds", "1", "--out", str(out)]
-        return main([*urls, *needles, *more]), json.loads(out.read_text())
 
 
 @pytest.fixture
@@ -316,7 +237,7 @@ def test_drafts_that_are_accepted_less_often_are_a_failure(
 ) -> None:
     """By more than the gap; a whole side without drafts, too."""
     deployment.control.metrics = counted(drafts=10, accepted=8)
-    for drafts, seen in ((10, "router 60.0%, control 80.0%"), (0, "router None, control 0.8")):
+    for drafts, seen in ((10, "router 60.0%, control 80.0%"), (0, "router no drafts, control")):
         deployment.decode.metrics = counted(drafts, accepted=6, loads=1)
         code, document = deployment.ask(out)
         assert (code, document["passed"]) == (1, False)
@@ -372,10 +293,47 @@ def test_each_text_has_to_be_handed_over(deployment: Deployment, out: Path) -> N
 
 
 def test_a_server_that_counts_no_drafts_says_so(deployment: Deployment, out: Path) -> None:
-    """Neither nought per cent nor an error."""
-    _, document = deployment.ask(out)
+    """Neither nought per cent nor an error, and no pass either, unless that was said."""
+    deployment.decode.metrics = counted(drafts=0, accepted=0, loads=1)
+    deployment.control.metrics = counted(drafts=0, accepted=0)
+    code, document = deployment.ask(out)
+    assert (code, document["outcome"]) == (3, "INCOMPLETE")
+    assert "drafts are accepted as often" in document["verdict"]
+    assert "say --no-drafts" in document["verdict"]
     assert document["arms"]["router"]["counters"]["acceptance"] is None
-    assert "<td>no drafts</td><td>no drafts</td>" in out.with_suffix(".html").read_text()
+    page = out.with_suffix(".html").read_text()
+    assert "<td>no drafts</td><td>no drafts</td>" in page
+    assert "<td>??</td>" in page
+    code, document = deployment.ask(out, "--no-drafts")
+    assert (code, document["caveats"]) == (0, [NO_DRAFTS, NOT_COMPARED])
+
+
+@pytest.mark.parametrize("name", ["loads", "failed_loads", "verified_loads"])
+def test_loads_that_are_not_counted_are_a_failure(
+    name: str, deployment: Deployment, out: Path
+) -> None:
+    """They are not nought: nobody knows them."""
+    deployment.decode.metrics = counted(loads=1, leaves_out=f"hybrid_read_{name}")
+    code, document = deployment.ask(out)
+    assert code == 1
+    assert "the decode engine does not count loads" in document["verdict"]
+
+
+@pytest.mark.parametrize("name", ["prefill", "decode", "control"])
+def test_an_engine_of_another_model_is_found_out(
+    name: str, deployment: Deployment, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever it is, before anything is asked; what all serve is in the report."""
+    deployment.ask(out)
+    served = {"model": "a-model", "root": "a-model", "version": "0.33.0"}
+    page = out.with_suffix(".html").read_text()
+    assert list(json.loads(out.read_text())["engines"].values()) == [served] * 3
+    assert page.count("<td>a-model</td><td>a-model</td><td>0.33.0</td>") == 3
+    getattr(deployment, name).card["root"] = "/models/another"
+    with pytest.raises(SystemExit) as ended:
+        deployment.ask(out)
+    assert ended.value.code == 2
+    assert f"another of {name}" in capsys.readouterr().err
 
 
 def test_metrics_that_cannot_be_read_are_a_failure(deployment: Deployment, out: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_control_that_finds_less_than_half_proves_too_little() -> None:
             for number, code in enumerate(codes if words == 400 else ["123456"] * 6)
         ]
         counters: dict[str, Counters | str] = {
-            "router": Counters(loads=1, verified_loads=1), "control": Counters()
+            "router": Counters(10, 10, 8, 1, 0, 1), "control": Counters(10, 10, 8, 0, 0, 0)
         }  # fmt: skip
         return Report({}, {}, given, counters).verdict()
 

@@ -1,0 +1,143 @@
+"""The machine of the tests beside those of the engines, and how a run between them ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from told_hosts import connected, facts, told_hosts
+
+from hw_tests.child import ChildFailed
+from hw_tests.cluster.__main__ import main
+from hw_tests.cluster.agent import Agent
+from hw_tests.cluster.options import parse
+from hw_tests.cluster.report import Report
+from hw_tests.cluster.run import NotReady, examine_hosts, run_pair, take
+from hw_tests.cluster.suites import SUITES, Suite
+from hw_tests.process.launcher import free_port
+
+LOCAL = ["--arm=sim", "--suite=pair"]
+
+
+@pytest.fixture
+def given_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Has the machine of the tests other facts."""
+
+    def give(**other: Any) -> None:
+        monkeypatch.setattr("hw_tests.cluster.facts.of_the_tests", lambda: {**facts(), **other})
+
+    return give
+
+
+@pytest.mark.parametrize("name", ["connector", "hw_tests", "sim"])
+@pytest.mark.parametrize("there", ["0" * 64, None])
+def test_other_sources_than_those_of_the_tests_are_refused(
+    name: str, there: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though both hosts have the same; what none of them can tell is no evidence either."""
+    sources = {**facts()["sources"], name: there}
+    connected(told_hosts({"sources": sources}, {"sources": sources}), monkeypatch)
+    assert main([*LOCAL, "--out", str(tmp_path / "new")]) == 2
+    document = json.loads((tmp_path / "new/report.json").read_text())
+    assert document["outcome"] == "INCOMPLETE"
+    assert f"hosts differ: sources {name}: " in document["verdict"]
+    ours = document["tests_on"]["sources"][name]
+    assert f"{ours} on the tests, {there} on kv_producer" in "".join(document["problems"])
+    assert f"<td>{ours}</td>" in (tmp_path / "new/report.html").read_text()
+
+
+def test_other_versions_than_those_of_the_tests_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given_here: Callable[..., None]
+) -> None:
+    """In verdict, JSON and page; what only engines need may be missing here."""
+    packages = {**facts()["packages"], "vllm": None, "torch": None, "msgspec": "9.9"}
+    given_here(packages=packages)
+    hosts = told_hosts({"boot": "a"}, {"boot": "b"})
+    connected(hosts, monkeypatch)
+    report = Report("rocm", {})
+    examine_hosts(parse(["--out", str(tmp_path / "none")]), hosts, report)
+    there = facts()["packages"]["msgspec"]
+    assert report.caveats == [f"the machine of the tests has msgspec 9.9 and not {there}"]
+    assert report.document()["tests_on"]["packages"] == packages
+    given_here()
+    again = Report("rocm", {})
+    examine_hosts(parse(["--out", str(tmp_path / "none")]), hosts, again)
+    assert again.caveats == []
+
+
+def test_a_host_of_which_less_is_told_is_another(tmp_path: Path) -> None:
+    """As one whose sources do not know of a fact, or of the request for facts."""
+    hosts = told_hosts({"boot": "a"}, {"boot": "b"})
+    del hosts["kv_consumer"].facts_there["packages"]
+    with pytest.raises(
+        NotReady, match=r"hosts differ: packages msgspec: .* on kv_producer, None on"
+    ):
+        examine_hosts(parse(["--out", str(tmp_path / "none")]), hosts, Report("rocm", {}))
+
+    def unknown(_arm: str) -> dict[str, Any]:
+        raise AssertionError("on node2: AttributeError: no facts")
+
+    hosts["kv_consumer"].facts = unknown
+    with pytest.raises(NotReady, match="no facts"):
+        examine_hosts(parse(["--out", str(tmp_path / "none")]), hosts, Report("rocm", {}))
+
+
+def run_file(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """The report of a run between hosts whose only tests are in a file with this text."""
+    file = tmp_path / "test_between.py"
+    file.write_text(text)
+    monkeypatch.setitem(SUITES, "pair", Suite([], ["-p", "hw_tests.conftest", str(file)]))
+    out = tmp_path / "out"
+    out.mkdir()
+    report = Report("sim", {})
+    run_pair(parse([*LOCAL, "--out", str(tmp_path / "new")])._replace(out=out),
+             told_hosts({}, {}), report)  # fmt: skip
+    return report
+
+
+def test_a_collection_that_fails_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pytest calls its end interrupted, with the exit code of a signal."""
+    report = run_file("import no_such_module", tmp_path, monkeypatch)
+    assert report.outcome == "FAIL"
+    assert not report.is_cut_short
+    assert "no_such_module" in report.tests[0].reason
+    assert report.tests[0].how == "failed"
+
+
+def test_a_signal_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever pytest makes of it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a test runner may ignore it
+    text = "import signal, time\ndef test_it():\n"
+    text += "    signal.raise_signal(signal.SIGINT)\n    time.sleep(9)"
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_file(text, tmp_path, monkeypatch)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_a_report_of_pytest_that_is_cut_is_a_failure() -> None:
+    """Also beside an exit code that says otherwise."""
+    report = Report("sim", {})
+    take(report, "<testsuites><testcase", "node1", 0, "")
+    assert report.outcome == "FAIL"
+    assert "cannot be read" in report.tests[0].reason
+
+
+def test_what_serves_already_is_not_taken_for_a_server_of_the_run() -> None:
+    """It would be asked until the one that was meant has found its port taken."""
+    agent = Agent()
+    url = f"http://127.0.0.1:{free_port()}"
+    agent.serve("decode", "sleep 60", url)
+    (taken,) = agent.listen(1)
+    with pytest.raises(
+        ChildFailed, match=r"decode: something serves at http://127.0.0.1:.* already"
+    ):
+        agent.serve("decode", "sleep 60", f"http://127.0.0.1:{taken}")
+    agent._serving["decode"].kill()
