@@ -16,6 +16,7 @@ from __future__ import annotations
 from hw_tests.conformance import (
     api,
     chunking,
+    details,
     environment,
     failures,
     notifications,
@@ -36,4 +37,5 @@ CASES: list[Case] = [
     *environment.case.all,
     *transport.case.all,
     *promises.case.all,
+    *details.case.all,
 ]
