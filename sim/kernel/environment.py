@@ -17,6 +17,7 @@ from simpy.events import NORMAL, Event
 
 if TYPE_CHECKING:
     from sim.kernel.polling import PollingLoop
+    from sim.kernel.process import Process
 
 _SEQUENCE_BITS = 48
 HOPS = 2
@@ -38,6 +39,12 @@ class Environment(simpy.Environment):
         """Whether that look would have been passed over."""
         self.activity = 0
         """Grows with everything that may change what a look finds."""
+        self.calls_out = 0
+        """Of facades, by which a process may change what others see without an event."""
+        self.within = 0
+        """How much of ``activity`` nobody noticed outside the process that it was in."""
+        self.scheduled = 0
+        """Events, so far."""
         self.passed_on = (0,) * HOPS
         """How much of that were looks, by the number of loops it had come through."""
 
@@ -45,14 +52,15 @@ class Environment(simpy.Environment):
         if delay.__class__ is not int:
             raise TypeError(f"delay must be an int of nanoseconds, got {delay!r}")
         event.loop, event.unobserved = self.loop, self.unobserved
-        order = next(self._eid)
+        order = self.scheduled = self.scheduled + 1
         if self._tie_breaker is not None and not self.unobserved:
             order |= self._tie_breaker.getrandbits(16) << _SEQUENCE_BITS
         heappush(self._queue, (self._now + delay, priority, order, event))
 
     def schedule_in_order(self, event: Event, priority: int, delay_ns: int) -> None:
         """As ``schedule``; nothing is drawn."""
-        heappush(self._queue, (self._now + delay_ns, priority, next(self._eid), event))
+        self.scheduled += 1
+        heappush(self._queue, (self._now + delay_ns, priority, self.scheduled, event))
 
     def pass_on(self, hops: int) -> None:
         """A look may have changed what others find."""
@@ -67,6 +75,15 @@ class Environment(simpy.Environment):
         if self.activity - activity > sum(grown):
             return 0
         return next((hops for hops, n in enumerate(grown, start=1) if n), None)
+
+    def stays_within(self, process: Process) -> None:
+        """The last activity was inside ``process``, and nobody outside noticed."""
+        self.within += 1
+        process.within += 1
+
+    def reached(self, process: Process) -> int:
+        """Grows with everything that ``process`` may have noticed."""
+        return self.activity - self.within + self.calls_out + process.within
 
     def step(self) -> None:
         event = self._queue[0][-1]

@@ -114,21 +114,35 @@ class Kernel:
         loop = self.env.loop
         return None if loop is None else loop.watch
 
-    def sleep(self, duration_ns: int) -> None:
-        """Park the current task for ``duration_ns``; 0 lets everything due now run first."""
+    def sleep(self, duration_ns: int, *, within: bool = False) -> None:
+        """Park the current task for ``duration_ns``; 0 lets everything due now run first.
+
+        ``within``: what the caller does from its return on, up to the next call of a facade, is
+        seen by nobody outside the process.
+        """
         task = self.require_task("sleep")
         loop = task.loop_that_sleeps()
         if loop is not None:
-            loop.sleep(Wait(self, task, loop), duration_ns)
+            loop.sleep(Wait(self, task, loop), duration_ns, alone=True)
         else:
             self.env.activity += 1
+            if within:
+                self.env.stays_within(task.process)
             self.env.timeout(duration_ns).callbacks.append(Wait(self, task).on_event)
-        self._park(task, f"sleep of {duration_ns} ns")
+        self._park(task, f"sleep of {duration_ns} ns", within=within)
 
     def wait(
-        self, event: Event, timeout_ns: int | None = None, *, what: str | Callable[[], str] = ""
+        self,
+        event: Event,
+        timeout_ns: int | None = None,
+        *,
+        what: str | Callable[[], str] = "",
+        within: bool = False,
     ) -> bool:
-        """Park until ``event`` has happened; False when ``timeout_ns`` passed before it did."""
+        """Park until ``event`` has happened; False when ``timeout_ns`` passed before it did.
+
+        ``within`` as for ``sleep``.
+        """
         if event.callbacks is None:  # processed already
             return True
         task = self.require_task("wait")
@@ -136,10 +150,10 @@ class Kernel:
         waiting = Wait(self, task, loop)
         event.callbacks.append(waiting.on_event)
         if timeout_ns is not None and loop is not None:
-            loop.sleep(waiting, timeout_ns)
+            loop.sleep(waiting, timeout_ns, alone=False)
         elif timeout_ns is not None:
             self.env.timeout(timeout_ns).callbacks.append(waiting.on_timeout)
-        self._park(task, what or "an event")
+        self._park(task, what or "an event", within=within)
         return waiting.fired
 
     def will_poll(self) -> None:
@@ -168,8 +182,13 @@ class Kernel:
         timeout.callbacks.append(lambda _event: function())
         return timeout
 
-    def checkpoint(self) -> None:
-        """A facade call: another thread of this process may run here, if the seed says so."""
+    def checkpoint(self, *, within: bool = False) -> None:
+        """A facade call: another thread of this process may run here, if the seed says so.
+
+        ``within``: it changes nothing that is seen outside the process, or only by an event.
+        """
+        if not within:
+            self.env.calls_out += 1
         if not self.perturb:
             return
         task = self.current()
@@ -311,6 +330,18 @@ class Kernel:
         """``hook(process)`` runs before a task of another process than the last one runs."""
         self._switch_hooks.append(hook)
 
+    def _park(self, task: Task, what: str | Callable[[], str], *, within: bool = False) -> None:
+        """Let others run until an event wakes the task.
+
+        ``within`` as for ``sleep``.
+        """
+        if self.closing:
+            raise TaskKilled
+        task.waiting_for, task.goes_on_within = what, within
+        self._hub.switch()
+        if self.closing:
+            raise TaskKilled
+
     def _wake(self, task: Task) -> None:
         if task.killed or task.finished:
             return
@@ -322,25 +353,22 @@ class Kernel:
             self._active = process
             for hook in self._switch_hooks:
                 hook(process)
-        loop = self.env.loop
-        if loop is None or loop not in (task.polling_loop, task.own_loop):
-            self.env.activity += 1
-        if not self.env.unobserved:
-            self.log.switched(self.env._now, task.number)
-        if task.guest:
-            begin = self._guest_since_s = wall_clock()
+        env, loop = self.env, self.env.loop
+        looks = loop is not None and loop in (task.polling_loop, task.own_loop)
+        if not looks:
+            env.activity += 1
+        if not env.unobserved:
+            self.log.switched(env._now, task.number)
+        if not task.guest:
             task.switch()
-            self.guest_wall_s += wall_clock() - begin
-        else:
-            task.switch()
-
-    def _park(self, task: Task, what: str | Callable[[], str]) -> None:
-        if self.closing:
-            raise TaskKilled
-        task.waiting_for = what
-        self._hub.switch()
-        if self.closing:
-            raise TaskKilled
+            return
+        calls_out = env.calls_out
+        within = task.goes_on_within and not looks and task.polling_loop is None
+        begin = self._guest_since_s = wall_clock()
+        task.switch()
+        self.guest_wall_s += wall_clock() - begin
+        if within and env.calls_out == calls_out:
+            env.stays_within(process)
 
     # ----------------------------------------------------------- the run
 

@@ -11,6 +11,9 @@ A thread of guest code that waits again and again with a time-out is such a loop
 memory with other loops, so a look that may differ from the one before it is news for them, as what
 they make of it is for it, up to ``environment.HOPS`` times.
 
+Looks that are due while others work, and that nobody has brought anything to find, are known as a
+whole (sim/kernel/known_look.py): they are recorded and do not take place.
+
 With ``Kernel.skips_looks`` off, the same looks take place, outside the hash: a run has the same
 history, or the assumption was wrong.
 """
@@ -24,6 +27,7 @@ from typing import TYPE_CHECKING
 from simpy.events import NORMAL, Event
 
 from sim.kernel.environment import HOPS
+from sim.kernel.known_look import KnownLook
 from sim.kernel.watched_clock import ClockWatch
 
 if TYPE_CHECKING:
@@ -56,10 +60,12 @@ class PollingLoop:
         self._skipped_until_ns = 0
         self.watch: ClockWatch | None = None
         """Of the clocks, in this look."""
+        self._known = KnownLook(kernel)
 
     def join(self, task: Task) -> None:
         """``task`` works in the looks of this loop."""
         task.polling_loop = self
+        self._known.join(task)
 
     def will_sleep(self) -> None:
         """The next sleep of a task of the loop ends the look."""
@@ -74,11 +80,12 @@ class PollingLoop:
         sleeps, self.will_sleep_next = self.will_sleep_next, False
         return sleeps
 
-    def sleep(self, wait: Wait, duration_ns: int) -> Event:
-        """The event of the next look, unless ``wait`` ends before."""
+    def sleep(self, wait: Wait, duration_ns: int, *, alone: bool) -> Event:
+        """The event of the next look, unless ``wait`` ends before, which is not if ``alone``."""
         if self._kernel.env.unobserved:
             return self._schedule(wait, duration_ns)
         timeout = self._kernel.env.timeout(duration_ns)
+        self._known.ends(duration_ns if alone else None)
         return self._expect(timeout, wait)
 
     def is_quiet(self) -> bool:
@@ -118,8 +125,21 @@ class PollingLoop:
         kernel.env.unobserved = kernel.now_ns < self._skipped_until_ns
         if news is not None and kernel.has_polling_threads:
             self._pass_on(news)
+        if self._known.is_due(kernel.now_ns):
+            self._repeat(wait)
+            return
+        self._known.begins()
         wait.over = True
         kernel._wake(task)
+
+    def _repeat(self, wait: Wait) -> None:
+        """Let happen what the look would have done, which is known."""
+        kernel = self._kernel
+        kernel.log.switched(kernel.now_ns, wait.task.number)
+        self._on_skipped(1, self._period_ns)
+        if self.watch is not None:
+            self.watch = self._known.watch_at(kernel.now_ns)
+        self._expect(kernel.env.timeout(self._known.sleep_ns), wait)
 
     def _judge(self, now_ns: int) -> int | None:
         """Whether the look that has ended was empty, and what that says of the next one.
@@ -150,6 +170,8 @@ class PollingLoop:
         if watch is not None:
             self._quiet_until_ns = watch.close()
             self._empty_looks = _EMPTY_LOOKS if self._quiet_until_ns is not None else -math.inf
+            if self._quiet_until_ns is not None:
+                self._known.learn(watch, self._quiet_until_ns)
         elif self._quiet_until_ns is not None and now_ns >= self._quiet_until_ns:
             self._quiet_until_ns = None
             return True

@@ -32,9 +32,9 @@ class Process:
     """An operating-system process: its tasks share memory, a GIL and their fate.
 
     ``incarnation`` counts the starts on the same address. ``owner`` is what the process is part
-    of, by default its node. ``exit_reason`` is why it ended by itself, if it did. ``resources`` is
-    what others keep per process, each under a key of its own: facades, the guest loader, the
-    device.
+    of, by default its node. ``exit_reason`` is why it ended by itself, if it did. ``within``
+    counts what happened in it without being noticed outside. ``resources`` is what others keep per
+    process, each under a key of its own: facades, the guest loader, the device.
     """
 
     node: Node
@@ -46,6 +46,7 @@ class Process:
     gil_owner: Task | None = None
     tasks: list[Task] = field(default_factory=list)
     deferred: list[Task] = field(default_factory=list)
+    within: int = 0
     resources: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -50,6 +50,8 @@ class Task(greenlet.greenlet):
         self.own_loop: PollingLoop | None = None
         """Of this thread alone, whatever else it works in."""
         self.waiting_for: str | Callable[[], str] = ""
+        self.goes_on_within = False
+        """Whether the code that goes on then is seen by nobody outside the process."""
         self.locals: dict[Any, Any] = {}
 
     @property

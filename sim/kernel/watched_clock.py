@@ -3,6 +3,9 @@
 A time that a watched clock shows is a float that knows how it changes with the clock. Sums,
 differences and multiples of it know that too, and every comparison tells when its answer would
 turn. What is done with it beyond that, and keeping it, leaves the question open.
+
+It also knows how it came about, so what would have been seen at another time, to the last bit of
+the floats, can be told afterwards.
 """
 
 from __future__ import annotations
@@ -14,8 +17,12 @@ from typing import Any
 
 from sim.units import SECOND
 
-_MARGIN_NS = 2_000  # wall-clock seconds are floats of that fineness
+FINENESS_NS = 1_000  # of the floats that wall-clock seconds are, and more
+_MARGIN_NS = 2 * FINENESS_NS
 _OWN_REFERENCES = 3  # the list's, the loop's and that of the call which counts them
+
+At = Callable[[int], float]
+"""What a value would be at another time, in ns."""
 
 
 class ClockWatch:
@@ -25,19 +32,31 @@ class ClockWatch:
         self.now_ns = now_ns
         self.open = True
         self.opaque = False
+        self.repeats = True
+        """Whether ``again`` can tell."""
         self._turns_in_s = math.inf
         self._times: list[WatchedTime] = []
+        self._comparisons: list[tuple[At, float]] = []
 
-    def time(self, seconds: float, rate: float = 1.0) -> WatchedTime:
+    def time(self, seconds: float, rate: float = 1.0, at: At | None = None) -> WatchedTime:
         """``seconds`` as a value that grows by ``rate`` a second."""
-        time = WatchedTime(seconds, self, rate)
+        if at is None:
+            self.repeats, at = False, _unknown
+        time = WatchedTime(seconds, self, rate, at)
         self._times.append(time)
         return time
 
-    def compared(self, difference: float, rate: float) -> None:
+    def compared(self, difference: float, rate: float, at: At) -> None:
         """A value was compared with another that it exceeds by ``difference``."""
-        if rate and (left := -difference / rate) >= 0:
-            self._turns_in_s = min(self._turns_in_s, left)
+        self._comparisons.append((at, rate))
+        self._turns_in_s = min(self._turns_in_s, _turns_in_s(difference, rate))
+
+    def again(self, now_ns: int) -> ClockWatch:
+        """What a watch would have seen from ``now_ns`` on, with the same done to the times."""
+        watch = ClockWatch(now_ns)
+        for difference_at, rate in self._comparisons:
+            watch.compared(difference_at(now_ns), rate, difference_at)
+        return watch
 
     def close(self) -> float | None:
         """When the first comparison turns, in ns and not too late; infinity if none ever does, and
@@ -52,6 +71,17 @@ class ClockWatch:
         return self.now_ns + self._turns_in_s * SECOND - _MARGIN_NS
 
 
+def _unknown(_now_ns: int) -> float:
+    return math.nan
+
+
+def _turns_in_s(difference: float, rate: float) -> float:
+    """When a value that grows by ``rate`` gets to where it exceeds by nothing."""
+    if not rate or (left := -difference / rate) < 0:
+        return math.inf
+    return left
+
+
 def plain_time(value: float) -> float:
     """``value`` as an ordinary float, of which nobody is told what is done with it."""
     return float.__add__(value, 0.0) if isinstance(value, float) else value
@@ -60,52 +90,73 @@ def plain_time(value: float) -> float:
 class WatchedTime(float):
     """A time while its watch is open, and an ordinary float from then on."""
 
-    __slots__ = ("rate", "watch")
+    __slots__ = ("at", "rate", "watch")
 
     watch: ClockWatch
     rate: float
+    at: At
 
-    def __new__(cls, seconds: float, watch: ClockWatch, rate: float) -> WatchedTime:
+    def __new__(cls, seconds: float, watch: ClockWatch, rate: float, at: At) -> WatchedTime:
         self = super().__new__(cls, seconds)
         self.watch = watch
         self.rate = rate
+        self.at = at
         return self
 
-    def _linear(self, value: float, rate: float) -> float:
-        return self.watch.time(value, rate) if rate and self.watch.open else value
+    def _linear(self, compute: Callable[[float, Any], float], other: Any, rate: float) -> float:
+        """What ``compute`` makes of this and ``other``, as a value that grows by ``rate``."""
+        value = compute(self, plain_time(other))
+        if not self.watch.open:
+            return value
+        if rate:
+            return self.watch.time(value, rate, _computed_at(compute, self, other))
+        if value:  # the floats of another time may differ by more, or less
+            self.watch.repeats = False
+        return value
 
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
-        return self._linear(float.__add__(self, plain_time(other)), self.rate + _rate(other))
+        return self._linear(float.__add__, other, self.rate + _rate(other))
 
     __radd__ = __add__
 
     def __neg__(self) -> Any:
-        return self._linear(float.__neg__(self), -self.rate)
+        return self._linear(float.__mul__, -1, -self.rate)
 
     def __sub__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
-        return self._linear(float.__sub__(self, plain_time(other)), self.rate - _rate(other))
+        return self._linear(float.__sub__, other, self.rate - _rate(other))
 
     def __rsub__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
-        return self._linear(float.__rsub__(self, plain_time(other)), _rate(other) - self.rate)
+        return self._linear(float.__rsub__, other, _rate(other) - self.rate)
 
     def __mul__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
         if _rate(other):
             self.watch.opaque = True
-        return self._linear(float.__mul__(self, plain_time(other)), self.rate * plain_time(other))
+        return self._linear(float.__mul__, other, self.rate * plain_time(other))
 
     __rmul__ = __mul__
 
 
 def _rate(value: Any) -> float:
     return value.rate if isinstance(value, WatchedTime) and value.watch.open else 0.0
+
+
+def _computed_at(compute: Callable[[float, Any], float], value: WatchedTime, other: Any) -> At:
+    """``compute(value, other)`` at another time. It must not hold on to either: a time that
+    somebody holds on to counts as kept."""
+    value_at = value.at
+    if _rate(other):
+        other_at = other.at
+        return lambda now_ns: compute(value_at(now_ns), other_at(now_ns))
+    constant = plain_time(other)
+    return lambda now_ns: compute(value_at(now_ns), constant)
 
 
 def _comparing(name: str) -> Callable[[WatchedTime, Any], Any]:
@@ -117,7 +168,8 @@ def _comparing(name: str) -> Callable[[WatchedTime, Any], Any]:
         number = plain_time(other)
         if self.watch.open:
             difference = float.__sub__(self, number)
-            self.watch.compared(difference, self.rate - _rate(other))
+            at = _computed_at(float.__sub__, self, other)
+            self.watch.compared(difference, self.rate - _rate(other), at)
         return compare(self, number)
 
     return method

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -21,13 +22,19 @@ class StepsRun(Probe):
     """How many steps really took place."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.of: Counter[str] = Counter()
 
     def step_done(self, step: StepTimes) -> None:
-        self.count += 1
+        self.of[step.node] += 1
 
 
 def what_happens(scenario: Scenario, *, skip: bool) -> tuple[dict[str, Any], int]:
+    history, steps = history_of(scenario, skip=skip)
+    return history, steps.total()
+
+
+def history_of(scenario: Scenario, *, skip: bool) -> tuple[dict[str, Any], Counter[str]]:
+    """With the steps of each engine that really took place."""
     steps = StepsRun()
     scenario = msgspec.structs.replace(scenario, skip_empty_steps=skip)
     outcome = run(scenario, probe=steps).result.outcome
@@ -39,7 +46,7 @@ def what_happens(scenario: Scenario, *, skip: bool) -> tuple[dict[str, Any], int
         "requests": outcome.requests,
         "violations": outcome.violations,
         "notes": outcome.notes,
-    }, steps.count
+    }, steps.of
 
 
 def drawn(seed: int, connector: str) -> Scenario:
@@ -87,6 +94,34 @@ def test_a_thread_that_polls_its_queue_has_the_same_history(fault: str) -> None:
     assert skipping == stepping
     assert real == stepping["steps"]
     assert steps < 0.75 * real
+
+
+def test_steps_of_others_are_known_while_a_loader_asks_again() -> None:
+    """The loader's thread looks after 1 to 50 ms; steps of an engine that it does not talk to are
+    recorded, and hardly any runs."""
+    scenario = with_settings(
+        Scenario(
+            connector="hybrid",
+            workload=GeneratedWorkload(requests=6, length_scale=0.05, rate_rps=40),
+            extra_config={"transfer_timeout": 2.0, "defer_timeout": 3.0},
+            faults=(
+                {
+                    "kind": "partition",
+                    "when": {"at_s": 0.05},
+                    "target": {"node": "p0", "peer": "d0"},
+                    "for_s": 2.5,
+                },
+            ),
+            quiet_phase_s=2.0,
+            max_virtual_s=6.0,
+        ),
+        {"topology.producers": "2"},
+    )
+    skipping, some = history_of(scenario, skip=True)
+    stepping, all_of_them = history_of(scenario, skip=False)
+    assert skipping == stepping
+    assert all_of_them.total() == stepping["steps"]
+    assert some["p1"] < 0.1 * some["d0"] < 0.1 * all_of_them["d0"]
 
 
 def test_a_thread_that_sleeps_until_a_flag_is_set_has_the_same_history() -> None:

@@ -14,6 +14,12 @@ from sim.kernel.kernel import Wait
 from sim.units import MS, SECOND
 
 
+def shown_s(kernel: Kernel) -> float:
+    """The time, as a guest's clock shows it."""
+    now_s, watch = kernel.now_ns / SECOND, kernel.clock_watch
+    return now_s if watch is None else watch.time(now_s, at=lambda now_ns: now_ns / SECOND)
+
+
 class Poller:
     """Looks once a millisecond, and notes when it found something."""
 
@@ -68,10 +74,7 @@ def mail_comes(kernel: Kernel) -> list[Poller]:
 
 def a_time_out_strikes(kernel: Kernel) -> list[Poller]:
     def look(poller: Poller) -> bool:
-        watch = kernel.clock_watch
-        now = kernel.now_ns / SECOND
-        shown = now if watch is None else watch.time(now)
-        return shown >= 0.7505 and not poller.found
+        return shown_s(kernel) >= 0.7505 and not poller.found
 
     return [Poller(kernel, look)]
 
@@ -140,6 +143,90 @@ def test_skipping_changes_nothing(set_up: Any, perturb: bool) -> None:
     assert skipping[:3] == looking[:3]
     assert looking[3] == looking[2] >= 1_990
     assert skipping[3] < 80
+
+
+def a_busy_thread(
+    kernel: Kernel, turn: Callable[[int], None], *, within: bool = True, every_ns: int = 7 * MS
+) -> None:
+    """A thread of a process of its own, whose turns are seen by nobody else if ``turn`` sees to
+    it: its local variable differs each time, so it is no loop."""
+
+    def work() -> None:
+        for number in range(1_000):
+            kernel.sleep(every_ns, within=within)
+            turn(number)
+
+    kernel.spawn(Process(Node("b", "10.0.0.3"), "main"), work, name="busy")
+
+
+def a_time_out_strikes_while_others_work(kernel: Kernel) -> list[Poller]:
+    a_busy_thread(kernel, lambda _number: None)
+    return a_time_out_strikes(kernel)
+
+
+def the_last_moment_of_a_time_out(kernel: Kernel) -> list[Poller]:
+    """It is that of a look, and 2 us, which is what the watch leaves, before one of the other's."""
+    a_busy_thread(kernel, lambda _number: None, every_ns=7_000_001)
+
+    def look(poller: Poller) -> bool:
+        return 0.4 - (shown_s(kernel) - 0.3) <= 0 and not poller.found
+
+    return [Poller(kernel, look), Poller(kernel, lambda p: shown_s(kernel) > 0.701 and not p.found)]
+
+
+def mail_comes_from_a_busy_thread(kernel: Kernel) -> list[Poller]:
+    """By an event, which the thread's turn only schedules."""
+    mail: list[int] = []
+
+    def turn(number: int) -> None:
+        if number in (40, 41, 120):
+            kernel.call_later(1, mail.append, number)
+
+    a_busy_thread(kernel, turn)
+    return [Poller(kernel, lambda _p: bool(mail and mail.pop()))]
+
+
+def a_busy_thread_calls_out(kernel: Kernel) -> list[Poller]:
+    """And nobody is told: the other process just finds what it has left, as in a shared file."""
+    files: list[int] = []
+
+    def turn(number: int) -> None:
+        if number in (40, 120):
+            kernel.checkpoint()
+            files.append(number)
+
+    a_busy_thread(kernel, turn)
+    return [Poller(kernel, lambda _p: bool(files and files.pop()))]
+
+
+@pytest.mark.parametrize(
+    "set_up",
+    [
+        a_time_out_strikes_while_others_work,
+        the_last_moment_of_a_time_out,
+        mail_comes_from_a_busy_thread,
+        a_busy_thread_calls_out,
+    ],
+)
+def test_looks_are_known_while_others_work(set_up: Any) -> None:
+    """The same, though something happens all the time; with ``perturb`` looks draw, and are not."""
+    skipping = history(set_up, skips=True, perturb=False)
+    looking = history(set_up, skips=False, perturb=False)
+    assert any(skipping[1]), "nobody found anything"
+    assert skipping[:3] == looking[:3]
+    assert skipping[3] < 80 < looking[3]
+    drawn = history(set_up, skips=True, perturb=True)
+    assert drawn[:3] == history(set_up, skips=False, perturb=True)[:3]
+
+
+def test_looks_take_place_after_what_others_may_see() -> None:
+    """A thread that does not vouch for its turns: three looks after each, all of them real."""
+
+    def set_up(kernel: Kernel) -> list[Poller]:
+        a_busy_thread(kernel, lambda _number: None, within=False)
+        return [Poller(kernel, lambda _p: False)]
+
+    assert history(set_up, skips=True, perturb=False)[3] > 3 * 280
 
 
 def test_a_look_that_depends_on_the_number_of_looks_is_told_by_the_hash() -> None:

@@ -85,3 +85,44 @@ def test_a_kept_time_is_an_ordinary_number_afterwards() -> None:
 def test_what_is_no_number_cannot_be_compared(other: Any) -> None:
     with pytest.raises(TypeError):
         turns_at_s(lambda now: now < other)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda now: now > 130.1,
+        lambda now: 110.3 - now * 1.7 <= 1e-9,
+        lambda now: (0.1 + now - 80.7) * 1000 > 60_000.3,
+        lambda now: min(now >= 130.3, -now <= -120.7),
+        lambda now: max(0.0, 110.1 - now) < 3 or now < 1e9 + 0.1,
+    ],
+)
+def test_what_would_have_been_seen_later_is_the_same_to_the_last_bit(
+    program: Callable[[WatchedTime], Any],
+) -> None:
+    def look(now_ns: int) -> ClockWatch:
+        watch = ClockWatch(now_ns)
+        program(watch.time(now_ns / SECOND, at=lambda at_ns: at_ns / SECOND))
+        return watch
+
+    first = look(100 * SECOND)
+    for later_ns in range(100 * SECOND + 1, 109 * SECOND, 123_456_789):
+        assert first.again(later_ns).close() == look(later_ns).close()
+    assert first.repeats
+
+
+@pytest.mark.parametrize(
+    "program", [lambda now: (now + 0.1) - now, lambda now: (now * 3) - 3 * now]
+)
+def test_a_difference_that_depends_on_the_fineness_is_not_repeated(
+    program: Callable[[WatchedTime], Any],
+) -> None:
+    watch = ClockWatch(int(NOW_S * SECOND))
+    value = program(watch.time(NOW_S, at=lambda now_ns: now_ns / SECOND))
+    assert watch.repeats is (value == 0)
+
+
+def test_a_time_of_which_nothing_more_is_known_is_not_repeated() -> None:
+    watch = ClockWatch(int(NOW_S * SECOND))
+    assert watch.time(NOW_S) < 200
+    assert not watch.repeats

@@ -43,7 +43,7 @@ class TransferStatus:
 
     def Code(self) -> StatusCode:
         """Where the transfer is."""
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=self._unnoticed is None)
         if self._unnoticed is not None:
             with self._kernel.gil_held():
                 self._look()
@@ -51,7 +51,7 @@ class TransferStatus:
 
     def Message(self) -> str:
         """Why, when it failed."""
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         return self._message
 
     def Update(self, code: StatusCode, message: str, /) -> None:

@@ -46,7 +46,7 @@ class _Reader:
 
     def _read(self) -> None:
         kernel = self._kernel
-        kernel.checkpoint()
+        kernel.checkpoint(within=True)
         if kernel.now_ns != self._at_ns:
             self._at_ns = kernel.now_ns
             self._reads = 0
@@ -57,7 +57,10 @@ class _Reader:
 
     def _seconds(self, ns: int) -> float:
         watch = self._kernel.clock_watch
-        return ns_to_seconds(ns) if watch is None else watch.time(ns_to_seconds(ns))
+        if watch is None:
+            return ns_to_seconds(ns)
+        ahead_ns = ns - self._kernel.now_ns
+        return watch.time(ns_to_seconds(ns), at=lambda now_ns: ns_to_seconds(now_ns + ahead_ns))
 
     def _exactly(self, ns: int) -> int:
         if (watch := self._kernel.clock_watch) is not None:
@@ -97,14 +100,14 @@ def make(kernel: Kernel) -> ModuleType:
     def sleep(seconds: float) -> None:
         if seconds < 0:
             raise ValueError("sleep length must be non-negative")
-        enter(kernel)
+        enter(kernel, within=True)
         if kernel.closing:
             raise TaskKilled
         duration_ns = timeout_ns(seconds)
         task = kernel.require_task("sleep")
         if not task.ends_look and stands_still(task, sys._getframe(1), duration_ns):
             kernel.will_poll()
-        kernel.sleep(duration_ns)
+        kernel.sleep(duration_ns, within=True)
 
     members: dict[str, Any] = {"time": reader.wall, "time_ns": reader.wall_ns, "sleep": sleep}
     for name in ("monotonic", "perf_counter", "process_time", "thread_time"):

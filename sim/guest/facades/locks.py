@@ -86,11 +86,11 @@ class Lock(_Mutex):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         _check_timeout(blocking, timeout)
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         return self._take(blocking, timeout)
 
     def release(self) -> None:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         if self._kernel.closing:
             return
         if self._depth == 0:
@@ -98,7 +98,7 @@ class Lock(_Mutex):
         self._hand_over()
 
     def locked(self) -> bool:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         return self._depth > 0
 
     def _is_owned(self) -> bool:
@@ -117,14 +117,14 @@ class RLock(_Mutex):
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         _check_timeout(blocking, timeout)
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         if self._is_owned():
             self._depth += 1
             return True
         return self._take(blocking, timeout)
 
     def release(self) -> None:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         if self._kernel.closing:
             return
         if not self._is_owned():
@@ -143,7 +143,7 @@ class RLock(_Mutex):
         return depth
 
     def _acquire_restore(self, depth: int) -> None:
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         self._take(True, -1, depth)
 
 
@@ -165,7 +165,7 @@ class Condition(Primitive):
 
     def wait(self, timeout: float | None = None) -> bool:
         self._require_lock("wait on")
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         waiter = self._waiting.arrive()  # before the release, so that no notify is missed
         depth = self._lock._release_save()
         try:
@@ -186,7 +186,7 @@ class Condition(Primitive):
         return result
 
     def notify(self, n: int = 1) -> None:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         if self._kernel.closing:
             return
         self._require_lock("notify on")

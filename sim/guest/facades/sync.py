@@ -22,23 +22,23 @@ class Event(Primitive):
         self._waiting = WaitQueue(self._kernel)
 
     def is_set(self) -> bool:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         return self._flag
 
     isSet = is_set
 
     def set(self) -> None:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         self._flag = True
         if not self._kernel.closing:
             self._waiting.wake_all()
 
     def clear(self) -> None:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         self._flag = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         return self._flag or self._waiting.wait(timeout, lambda: f"set() of {self}")
 
 
@@ -55,7 +55,7 @@ class Semaphore(Primitive):
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         if self._value > 0:
             self._value -= 1
             return True
@@ -69,7 +69,7 @@ class Semaphore(Primitive):
     def release(self, n: int = 1) -> None:
         if n < 1:
             raise ValueError("n must be one or more")
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         if self._kernel.closing:
             return
         self._check_release(n)
@@ -122,7 +122,7 @@ class Barrier(Primitive):
         return len(self._round.waiting)
 
     def wait(self, timeout: float | None = None) -> int:
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         if self.broken:
             raise threading.BrokenBarrierError
         this = self._round
@@ -139,11 +139,11 @@ class Barrier(Primitive):
         return index
 
     def reset(self) -> None:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         self._fail(self._round, broken=False)
 
     def abort(self) -> None:
-        self._kernel.checkpoint()
+        self._kernel.checkpoint(within=True)
         self._fail(self._round, broken=True)
 
     def _open(self, this: _Round) -> None:

@@ -16,12 +16,13 @@ from sim.kernel import Kernel, Task
 from sim.units import seconds_to_ns
 
 
-def enter(kernel: Kernel) -> None:
+def enter(kernel: Kernel, *, within: bool = False) -> None:
     """On entry to a call that may block: a preemption point, and the end of a killed thread.
 
-    Garbage that is collected after the run (no task) may still take free locks.
+    Garbage that is collected after the run (no task) may still take free locks. ``within`` as for
+    ``Kernel.checkpoint``.
     """
-    kernel.checkpoint()
+    kernel.checkpoint(within=within)
     if kernel.closing and kernel.current() is not None:
         raise TaskKilled
 

@@ -157,12 +157,13 @@ class SocketCore:
 
     def recv(self, flags: int) -> bytes:
         """Receive one part."""
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         self.check_usable()
         if not self._incoming:
             self._pattern.check_receive()
             timeout_ms = 0 if flags & _NOBLOCK else self._options.number(_RCVTIMEO)
             self._incoming.extend(self._await(self._pattern.receive, timeout_ms, "a message"))
+            self._kernel.env.calls_out += 1  # its sender may have more room
         part = self._incoming.popleft()
         if not self._incoming:
             self._pattern.received()
@@ -232,6 +233,7 @@ class SocketCore:
     def close(self) -> None:
         """``zmq_close``; what waits to be sent lingers."""
         if not self.closed:
+            self._kernel.env.calls_out += 1
             self.closed = True
             self._peers.close()
             self._changed()

@@ -175,7 +175,7 @@ class Poller(zmq.Poller):
 
     def poll(self, timeout: int | None = None) -> list[tuple[Any, int]]:
         """Wait for events on the registered sockets, ``timeout`` in milliseconds."""
-        enter(self._kernel)
+        enter(self._kernel, within=True)
         self._check_sockets()
         limited = timeout is not None and timeout >= 0
         deadline_ns = self._kernel.now_ns + int(timeout or 0) * MS if limited else None
@@ -206,7 +206,7 @@ class Poller(zmq.Poller):
         for core in cores:
             core.waiters[event] = None
         try:
-            self._kernel.wait(event, timeout_ns, what=lambda: _describe(cores))
+            self._kernel.wait(event, timeout_ns, what=lambda: _describe(cores), within=True)
         finally:
             for core in cores:
                 core.waiters.pop(event, None)
