@@ -24,7 +24,7 @@ class KnownLook:
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._tasks: list[Task] = []
-        self._first = (0, 0)
+        self._first = (0, 0, 0)
         self._is_one_turn = False
         self._watch: ClockWatch | None = None
         self._until_ns = 0.0
@@ -48,9 +48,10 @@ class KnownLook:
             self._reached_then = self._reached_now()
             self.sleep_ns = sleep_ns
 
-    def _count(self, more: int) -> tuple[int, int]:
-        """Of events scheduled and switches to tasks."""
-        return self._kernel.env.scheduled + more, self._kernel.log.switches + more
+    def _count(self, more: int) -> tuple[int, int, int]:
+        """Of events scheduled and switches to tasks, and of calls that others may notice."""
+        env, log = self._kernel.env, self._kernel.log
+        return env.scheduled + more, log.switches + more, env.calls_out
 
     def _reached_now(self) -> int:
         return self._kernel.env.reached(self._tasks[0].process)

@@ -229,6 +229,14 @@ def test_looks_take_place_after_what_others_may_see() -> None:
     assert history(set_up, skips=True, perturb=False)[3] > 3 * 280
 
 
+def test_looks_take_place_that_others_may_notice() -> None:
+    def set_up(kernel: Kernel) -> list[Poller]:
+        a_busy_thread(kernel, lambda _number: None)
+        return [Poller(kernel, lambda _p: kernel.checkpoint() is not None)]
+
+    assert history(set_up, skips=True, perturb=False)[3] > 3 * 280
+
+
 def test_a_look_that_depends_on_the_number_of_looks_is_told_by_the_hash() -> None:
     """What looks are assumed not to do; without skipping it comes out."""
 
