@@ -40,6 +40,7 @@ def test_other_sources_than_those_of_the_tests_are_refused(
 ) -> None:
     """Though both hosts have the same; what none of them can tell is no evidence either."""
     sources = {**facts()["sources"], name: there}
+    monkeypatch.setattr("hw_tests.cluster.__main__.run_pair", pytest.fail)
     connected(told_hosts({"sources": sources}, {"sources": sources}), monkeypatch)
     assert main([*LOCAL, "--out", str(tmp_path / "new")]) == 2
     document = json.loads((tmp_path / "new/report.json").read_text())
@@ -48,6 +49,17 @@ def test_other_sources_than_those_of_the_tests_are_refused(
     ours = document["tests_on"]["sources"][name]
     assert f"{ours} on the tests, {there} on kv_producer" in "".join(document["problems"])
     assert f"<td>{ours}</td>" in (tmp_path / "new/report.html").read_text()
+
+
+def test_sources_that_nobody_knows_are_refused(
+    tmp_path: Path, given_here: Callable[..., None]
+) -> None:
+    """Though no machine has other ones."""
+    sources = {**facts()["sources"], "connector": None}
+    given_here(sources=sources)
+    hosts = told_hosts({"boot": "a", "sources": sources}, {"boot": "b", "sources": sources})
+    with pytest.raises(NotReady, match="hosts differ: sources connector: None on kv_producer"):
+        examine_hosts(parse(["--out", str(tmp_path / "none")]), hosts, Report("rocm", {}))
 
 
 def test_other_versions_than_those_of_the_tests_are_told(
