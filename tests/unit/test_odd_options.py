@@ -91,6 +91,27 @@ def test_what_would_hang_or_overflow_later_is_refused(
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("--x=\udcff", "expected text that is UTF-8"),
+        ("a\0b", "expected text that is UTF-8"),
+        ("--x=--", "expected a value after ="),
+    ],
+)
+def test_a_word_that_could_not_be_printed_is_refused(
+    word: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever option it is of; of the last one argparse would make an empty list."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--x")
+    parser.add_argument("words", nargs="*")
+    assert types.parsed(parser, ["--x=caf\u00e9", "\U0001f984"]).x == "caf\u00e9"
+    with pytest.raises(SystemExit):
+        types.parsed(parser, [word])
+    assert said in capsys.readouterr().err
+
+
 def takes_or_refuses(main: Callable[[Sequence[str]], object], words: list[str]) -> None:
     """It ends with exit code 2, or as it does without what is odd."""
     try:
