@@ -108,6 +108,7 @@ def a_peer_that_asks_for_more_queue_pairs_gets_what_is_missing(arm: Arm) -> None
 @case("2.7")
 def other_sizes_of_chains_on_a_queue_of_sixteen(arm: Arm) -> None:
     """Those that divide it succeed; the one that does not asks for more room, in this order."""
+    arm.set_environment("MORI_IO_SQ_BACKOFF_TIMEOUT_US", "1000000")
     offsets = [i * 128 for i in range(40)]
     for chain, is_good in ((1, True), (16, True), (3, False)):
         pair = arm.pair(max_send_wr=16, post_batch_size=chain)
@@ -124,14 +125,15 @@ def other_sizes_of_chains_on_a_queue_of_sixteen(arm: Arm) -> None:
 @case("2.7", "completions")
 def full_queues_work_again_after_a_part_was_delivered(arm: Arm) -> None:
     """Of chains with a signal at their end no depth is lost."""
+    arm.set_environment("MORI_IO_SQ_BACKOFF_TIMEOUT_US", "500000")
     pair = arm.pair(qp_per_transfer=2, max_send_wr=16)
     session = pair.session()
-    arm.hold(pair.initiator, 6)
+    arm.hold(pair.initiator, 1.5)
     filler = [session.write(i * 128, i * 128, 8, 1) for i in range(16)]
     offsets = [i * 128 for i in range(32)]
     assert _finished(session.batch_write(offsets, offsets, [8] * 32, 0)).Failed()
     assert all(_finished(one).Succeeded() for one in filler)
-    arm.sleep(2)
+    arm.sleep(0.5)
     for uid in (2, 4):
         assert _finished(session.batch_write(offsets, offsets, [8] * 32, uid)).Succeeded()
 
