@@ -11,6 +11,7 @@ the floats, can be told afterwards.
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -88,7 +89,10 @@ def plain_time(value: float) -> float:
 
 
 class WatchedTime(float):
-    """A time while its watch is open, and an ordinary float from then on."""
+    """A time while its watch is open, and an ordinary float from then on.
+
+    As such it gives way to the operator of the other operand, which may be a time of another watch.
+    """
 
     __slots__ = ("at", "rate", "watch")
 
@@ -106,8 +110,6 @@ class WatchedTime(float):
     def _linear(self, compute: Callable[[float, Any], float], other: Any, rate: float) -> float:
         """What ``compute`` makes of this and ``other``, as a value that grows by ``rate``."""
         value = compute(self, plain_time(other))
-        if not self.watch.open:
-            return value
         if rate:
             return self.watch.time(value, rate, _computed_at(compute, self, other))
         if value:  # the floats of another time may differ by more, or less
@@ -117,26 +119,36 @@ class WatchedTime(float):
     def __add__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
+        if not self.watch.open:
+            return plain_time(self) + other
         return self._linear(float.__add__, other, self.rate + _rate(other))
 
     __radd__ = __add__
 
     def __neg__(self) -> Any:
+        if not self.watch.open:
+            return -plain_time(self)
         return self._linear(float.__mul__, -1, -self.rate)
 
     def __sub__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
+        if not self.watch.open:
+            return plain_time(self) - other
         return self._linear(float.__sub__, other, self.rate - _rate(other))
 
     def __rsub__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
+        if not self.watch.open:
+            return other - plain_time(self)
         return self._linear(float.__rsub__, other, _rate(other) - self.rate)
 
     def __mul__(self, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
+        if not self.watch.open:
+            return plain_time(self) * other
         if _rate(other):
             self.watch.opaque = True
         return self._linear(float.__mul__, other, self.rate * plain_time(other))
@@ -161,15 +173,17 @@ def _computed_at(compute: Callable[[float, Any], float], value: WatchedTime, oth
 
 def _comparing(name: str) -> Callable[[WatchedTime, Any], Any]:
     compare = getattr(float, name)
+    ordinary = getattr(operator, name)
 
     def method(self: WatchedTime, other: Any) -> Any:
         if not isinstance(other, (int, float)):
             return NotImplemented
+        if not self.watch.open:
+            return ordinary(plain_time(self), other)
         number = plain_time(other)
-        if self.watch.open:
-            difference = float.__sub__(self, number)
-            at = _computed_at(float.__sub__, self, other)
-            self.watch.compared(difference, self.rate - _rate(other), at)
+        difference = float.__sub__(self, number)
+        at = _computed_at(float.__sub__, self, other)
+        self.watch.compared(difference, self.rate - _rate(other), at)
         return compare(self, number)
 
     return method

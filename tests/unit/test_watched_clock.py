@@ -81,6 +81,32 @@ def test_a_kept_time_is_an_ordinary_number_afterwards() -> None:
     assert later.close() == pytest.approx(60 * SECOND, abs=10_000)
 
 
+@pytest.mark.parametrize(
+    ("program", "turns_s"),
+    [
+        (lambda now, kept: now >= kept, 30.0),
+        (lambda now, kept: kept <= now, 30.0),
+        (lambda now, kept: now - kept > 0, 30.0),
+        (lambda now, kept: kept - now < 0, 30.0),
+        (lambda now, kept: max(kept - now, 0.0), 30.0),
+        (lambda now, kept: kept + 5.0 < now, 35.0),
+        (lambda now, kept: kept + now > 300.0, 70.0),
+        (lambda now, kept: -kept + now > 0.0, 30.0),
+        (lambda now, kept: kept * 2.0 < now + 130.0, 30.0),
+    ],
+)
+def test_a_time_that_was_kept_may_stand_on_either_side(
+    program: Callable[[WatchedTime, WatchedTime], Any], turns_s: float
+) -> None:
+    """It is a number like another, and the clock that it is compared with is watched."""
+    watch = ClockWatch(0)
+    kept = watch.time(NOW_S) + 30.0
+    watch.close()
+    until_s = turns_at_s(lambda now: program(now, kept))
+    assert until_s is not None
+    assert 0 <= turns_s - until_s < 1e-4
+
+
 @pytest.mark.parametrize("other", ["x", None])
 def test_what_is_no_number_cannot_be_compared(other: Any) -> None:
     with pytest.raises(TypeError):
