@@ -75,6 +75,7 @@ def campaign(
     seeds: int | range,
     *,
     connector: str = "moriio",
+    beside: str | None = None,
     models: Sequence[str] = (),
     settings: Mapping[str, str] | None = None,
     jobs: int | None = None,
@@ -95,6 +96,7 @@ def campaign(
     Args:
         seeds: the first so many, or a range.
         connector: a known one, or ``package.module:Class``.
+        beside: another one that the same seeds are for: nothing is drawn that it cannot do, too.
         models: to draw from; all of them by default.
         settings: keys of every seed's scenario, with values as YAML, as ``--set`` takes them.
         jobs: worker processes; as many as there are processors, here or in the cluster, if None.
@@ -124,7 +126,10 @@ def campaign(
     if resume and out is None:
         raise UsageError("--resume: needs --out, the directory of the campaign to go on with")
     options = SwarmOptions(
-        connector=connector, models=tuple(models or DEFAULT_MODELS), settings=dict(settings or {})
+        connector=connector,
+        beside=beside,
+        models=tuple(models or DEFAULT_MODELS),
+        settings=dict(settings or {}),
     )
     plan = plan_here(options, range(seeds) if isinstance(seeds, int) else seeds, shard)
     with (

@@ -11,6 +11,8 @@ from faults.directories import FAILURES
 def campaign_line(options: SwarmOptions, seeds: str, *more: str) -> str:
     """The campaign of ``seeds``; options that are as by default are left out."""
     words = ["faultlab", "campaign", "--seeds", seeds, "--connector", options.connector]
+    if options.beside is not None:
+        words += ["--beside", options.beside]
     if options.models != DEFAULT_MODELS:
         words += [word for model in options.models for word in ("--model", model)]
     for key, value in options.settings.items():

@@ -28,11 +28,13 @@ _Alike = Callable[[int], bool]
 def compare(
     before: Iterable[SeedResult], after: Iterable[SeedResult], is_alike: _Alike = lambda seed: True
 ) -> dict[str, Any]:
-    """Groups of failures that are new, fixed or unchanged, and the seeds that could not be told.
+    """Groups of failures that are new, fixed, unchanged or unjudged, and the seeds that could not
+    be told.
 
-    A group is new if no compared seed fell into it before, and fixed if none does after. Groups of
-    ``NOT_SERVED`` hold the seeds that passed on the other side and are drawn alike for both
-    (``is_alike``); such a group is new and fixed at once if some seeds came and others went.
+    A group is new if no compared seed fell into it before, and fixed if none does after; unjudged,
+    if just none of its seeds is served after. Groups of ``NOT_SERVED`` hold the seeds that passed
+    on the other side; such a group is new and fixed at once if some seeds came and others went.
+    Seeds that are another scenario on each side (not ``is_alike``) are left out.
     """
     sides = [{result.seed: result for result in results} for results in (before, after)]
     errors = [
@@ -42,21 +44,25 @@ def compare(
         if result.status == "error"
     ]
     unusable = {error["seed"] for error in errors}
-    seeds = sorted((sides[0].keys() & sides[1].keys()) - unusable)
+    shared = sorted((sides[0].keys() & sides[1].keys()) - unusable)
+    seeds = [seed for seed in shared if is_alike(seed)]
     old, new = ({seed: side[seed] for seed in seeds} for side in sides)
     groups = [_entry(group, old, new) for group in _groups(old, new)]
-    lost, won = _unserved(old, new, is_alike), _unserved(new, old, is_alike)
+    gone = [entry for entry in groups if not entry["seeds_after"]]
+    lost, won = _unserved(old, new), _unserved(new, old)
     return {
         "compared": len(seeds),
+        "drawn_otherwise": len(shared) - len(seeds),
         "new": [
             *(entry for entry in groups if not entry["seeds_before"]),
             *(_unserved_entry(group, [], found) for group, found in lost.items()),
         ],
         "fixed": [
-            *(entry for entry in groups if not entry["seeds_after"]),
+            *(entry for entry in gone if _is_judged(entry)),
             *(_unserved_entry(group, found, []) for group, found in won.items()),
         ],
         "unchanged": [e for e in groups if e["seeds_before"] and e["seeds_after"]],
+        "unjudged": [entry for entry in gone if not _is_judged(entry)],
         "not_served": {"before": _not_served(old), "after": _not_served(new)},
         "errors": errors,
     }
@@ -65,8 +71,8 @@ def compare(
 def drawn_alike(before: SwarmOptions, after: SwarmOptions) -> _Alike:
     """Whether a seed is the same scenario on both sides but for what is compared.
 
-    Some things are drawn only for connectors that have an answer to them, such as engines that have
-    to refuse each other; what comes of those says nothing about a connector without.
+    Some things are drawn only for connectors that can do them, unless the options name the other
+    one (``beside``); what comes of those says nothing about a connector that cannot.
     """
     if before.connector == after.connector:
         return lambda seed: True
@@ -110,12 +116,17 @@ def _hits(group: str, side: _Side) -> Iterator[tuple[int, Failure]]:
                 yield seed, failure
 
 
-def _unserved(served: _Side, other: _Side, is_alike: _Alike) -> dict[str, list[SeedResult]]:
+def _is_judged(gone: dict[str, Any]) -> bool:
+    """Whether any seed of a group that is gone is served now."""
+    return bool(set(gone["seeds_before"]) - set(gone["not_served_after"]))
+
+
+def _unserved(served: _Side, other: _Side) -> dict[str, list[SeedResult]]:
     """By group, the results of ``other`` for seeds that passed in ``served`` only."""
     found: dict[str, list[SeedResult]] = {}
     for seed, result in other.items():
         group = NOT_SERVED.get(result.status)
-        if group and served[seed].status == "passed" and is_alike(seed):
+        if group and served[seed].status == "passed":
             found.setdefault(group, []).append(result)
     return dict(sorted(found.items()))
 

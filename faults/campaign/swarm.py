@@ -8,7 +8,7 @@ drawn from what they are made of (types, possible phases), never by name.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -19,7 +19,7 @@ from faults.cells import possible_phases
 from faults.fault import Fault, LastingFault, parameters
 from faults.kinds import KINDS
 from faults.schedule import encode
-from sim.engine.connectors import get_connector
+from sim.engine.connectors import ConnectorKind, get_connector
 from sim.engine.options import EngineOptions
 from sim.kernel import Seed
 from sim.model.presets import PRESETS, get_preset
@@ -52,6 +52,21 @@ class SwarmOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Of seeds, those with two producers and two consumers."""
     always: tuple[str, ...] = ()
     """Kinds of fault of which every seed has one, besides those that it draws."""
+    beside: str | None = None
+    """Another connector that runs the same seeds: what only one of them can do is not drawn."""
+
+    def each(self, ability: Callable[[ConnectorKind], object]) -> bool:
+        """Whether all connectors that run these seeds have an ability."""
+        return all(ability(get_connector(name)) for name in self._connectors)
+
+    def choices(self) -> dict[str, tuple[int, ...]]:
+        """Settings to draw that all these connectors have, with values other than the default."""
+        first, *others = (get_connector(name).choices for name in self._connectors)
+        return {key: v for key, v in first.items() if all(o.get(key) == v for o in others)}
+
+    @property
+    def _connectors(self) -> tuple[str, ...]:
+        return (self.connector,) if self.beside is None else (self.connector, self.beside)
 
 
 def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
@@ -65,7 +80,7 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
     scenario = Scenario(
         seed=seed,
         connector=options.connector,
-        extra_config=_extra_config(rng, options.connector),
+        extra_config=_extra_config(seed, options),
         model=model,
         topology=_topology(rng, seed, options.widest_share),
         engine=_engine(rng, model),
@@ -75,13 +90,13 @@ def scenario_of(seed: int, options: SwarmOptions) -> Scenario:
         max_virtual_s=300.0,
     )
     scenario = with_settings(scenario, options.settings)
-    scenario = _tuned(scenario, options.tuned_share)
-    scenario = _verifying(_synchronous(scenario, options.sync_share), options)
+    scenario = _tuned(scenario, options)
+    scenario = _verifying(_synchronous(scenario, options), options)
     scenario = _with_usable_policy(scenario)
     faults = [
         *draw_faults(rng, _span_s(scenario)),
-        *_faults_for_some(scenario),
-        *_faults_that_set_apart(scenario, options.apart_share),
+        *_faults_for_some(scenario, options),
+        *_faults_that_set_apart(scenario, options),
         *_faults_for_all(scenario, options.always),
     ]
     return msgspec.structs.replace(scenario, faults=encode(faults))
@@ -108,13 +123,13 @@ def _is_for_all(kind: type[Fault]) -> bool:
     return not (kind.before_start or kind.breaks_contract or kind.needs_fail_closed)
 
 
-def _tuned(scenario: Scenario, share: float) -> Scenario:
+def _tuned(scenario: Scenario, options: SwarmOptions) -> Scenario:
     """The scenario with other settings of the connector, in some seeds; what is set stays."""
     rng = Seed(scenario.seed).stream("swarm/tuning")
-    if rng.random() >= share:
+    if rng.random() >= options.tuned_share:
         return scenario
-    choices = get_connector(scenario.connector).choices
-    drawn = {key: rng.choice(values) for key, values in choices.items() if rng.random() < 0.5}
+    choices = options.choices().items()
+    drawn = {key: rng.choice(values) for key, values in choices if rng.random() < 0.5}
     return msgspec.structs.replace(scenario, extra_config={**drawn, **scenario.extra_config})
 
 
@@ -122,23 +137,23 @@ def _verifying(scenario: Scenario, options: SwarmOptions) -> Scenario:
     """The scenario with reads verified, in some seeds in which nobody has decided about it."""
     rng = Seed(scenario.seed).stream("swarm/verify_reads")
     settings = scenario.extra_config
-    can = get_connector(scenario.connector).verifies and "verify_reads" not in settings
+    can = options.each(lambda kind: kind.verifies) and "verify_reads" not in settings
     if not can or rng.random() >= options.verified_share:
         return scenario
     return msgspec.structs.replace(scenario, extra_config={**settings, "verify_reads": "all"})
 
 
-def _synchronous(scenario: Scenario, share: float) -> Scenario:
+def _synchronous(scenario: Scenario, options: SwarmOptions) -> Scenario:
     """The scenario with synchronous loads, in some seeds in which nobody has decided about it."""
     rng = Seed(scenario.seed).stream("swarm/load_mode")
     settings = scenario.extra_config
-    can = get_connector(scenario.connector).step_failure and "load_mode" not in settings
-    if not can or rng.random() >= share:
+    can = options.each(lambda kind: kind.step_failure) and "load_mode" not in settings
+    if not can or rng.random() >= options.sync_share:
         return scenario
     return msgspec.structs.replace(scenario, extra_config={**settings, "load_mode": "sync"})
 
 
-def _faults_for_some(scenario: Scenario) -> list[Fault]:
+def _faults_for_some(scenario: Scenario, options: SwarmOptions) -> list[Fault]:
     """In some seeds, a fault to which this connector has an answer and not every one has: bytes
     that change unnoticed, where it looks at them, and what has to be refused, where it does.
 
@@ -149,16 +164,17 @@ def _faults_for_some(scenario: Scenario) -> list[Fault]:
     if _verifies_content(scenario) and rng.random() < _UNNOTICED_SHARE:
         kinds = [kind for kind in KINDS.values() if kind.breaks_contract]
         drawn.append(_draw(rng.choice(kinds), rng, span_s))
-    if get_connector(scenario.connector).fails_closed and rng.random() < _REFUSED_SHARE:
+    if options.each(lambda kind: kind.fails_closed) and rng.random() < _REFUSED_SHARE:
         kinds = [kind for kind in KINDS.values() if kind.needs_fail_closed]
         drawn.append(_draw(rng.choice(kinds), rng, span_s))
     return drawn
 
 
-def _faults_that_set_apart(scenario: Scenario, share: float) -> list[Fault]:
+def _faults_that_set_apart(scenario: Scenario, options: SwarmOptions) -> list[Fault]:
     """In some seeds, one engine that is unlike the others in one thing."""
     rng = Seed(scenario.seed).stream("swarm/apart")
-    if not get_connector(scenario.connector).fails_closed or rng.random() >= share:
+    can = options.each(lambda kind: kind.fails_closed)
+    if not can or rng.random() >= options.apart_share:
         return []
     kind = rng.choice([kind for kind in KINDS.values() if kind.sets_apart])
     engines = [f"p{n}" for n in range(scenario.topology.producers)]
@@ -213,11 +229,12 @@ def _draw_value(node: inspect.Type, rng: random.Random) -> Any:
     return None
 
 
-def _extra_config(rng: random.Random, connector: str) -> dict[str, str]:
-    """Connectors that can do both write in some runs, and read in most."""
-    if "read_mode" in get_connector(connector).extra_config and rng.random() < 0.25:
-        return {"read_mode": "false"}
-    return {}
+def _extra_config(seed: int, options: SwarmOptions) -> dict[str, str]:
+    """Connectors that can do both write in some runs, and read in most. A stream of its own leaves
+    all else the same for those that cannot."""
+    writes = Seed(seed).stream("swarm/read_mode").random() < 0.25
+    can = options.each(lambda kind: "read_mode" in kind.extra_config)
+    return {"read_mode": "false"} if can and writes else {}
 
 
 def _engine(rng: random.Random, model: str) -> EngineOptions:

@@ -27,6 +27,12 @@ Model = Annotated[
     typer.Option(metavar="NAME", help="Draw the model from these (see faultlab models)."),
 ]
 Connector = Annotated[str, typer.Option(help="A known connector, or package.module:Class.")]
+Beside = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Draw nothing that this connector cannot do too, as compare does."
+    ),
+]
 Fabric = Annotated[
     str | None,
     typer.Option(metavar="NAME|FILE.toml", help="How fast the RDMA network is, in all seeds."),
@@ -59,6 +65,7 @@ def command(
     seeds: Seeds,
     model: Model = None,
     connector: Connector = "moriio",
+    beside: Beside = None,
     fabric: Fabric = None,
     setting: Settings = None,
     jobs: Jobs = None,
@@ -97,6 +104,7 @@ def command(
     require_writable(junit)
     options = SwarmOptions(
         connector=connector,
+        beside=beside,
         models=tuple(model or DEFAULT_MODELS),
         settings={**fabric_setting(fabric), **setting_pairs(setting or ())},
     )
@@ -104,6 +112,7 @@ def command(
         ran = run_campaign(
             chosen,
             connector=options.connector,
+            beside=options.beside,
             models=options.models,
             settings=options.settings,
             jobs=jobs,

@@ -16,7 +16,7 @@ import typer
 from faults.campaign.campaign import Campaign
 from faults.campaign.canary import sing
 from faults.campaign.command import kept_seed_line, seed_line
-from faults.campaign.compare import NOT_SERVED, compare, drawn_alike
+from faults.campaign.compare import NOT_SERVED, compare
 from faults.campaign.junit import require_writable, write_junit
 from faults.campaign.plan import plan_here
 from faults.campaign.pool import Pool
@@ -135,10 +135,13 @@ def _sides(
             "--overlay"
         )
     sides = []
-    for name, overlay in zip((before, after), overlays, strict=True):
+    others = (after, before) if before != after else (None, None)
+    for name, beside, overlay in zip((before, after), others, overlays, strict=True):
         added = {} if overlay is None else {"overlay": json_text.dumps(str(overlay.resolve()))}
         sides.append(
-            msgspec.structs.replace(shared, connector=name, settings={**shared.settings, **added})
+            msgspec.structs.replace(
+                shared, connector=name, beside=beside, settings={**shared.settings, **added}
+            )
         )
     return sides
 
@@ -148,7 +151,7 @@ def _document(
 ) -> dict[str, Any]:
     before, after = (list(campaign.store.results()) for campaign in campaigns)
     seeds = campaigns[0].store.plan.seeds
-    compared = compare(before, after, drawn_alike(*sides))
+    compared = compare(before, after)
     for kind, side in (("new", sides[1]), ("fixed", sides[0]), ("unchanged", sides[1])):
         for entry in compared[kind]:
             entry["run_again"] = _again(entry, side)
@@ -164,7 +167,10 @@ def _document(
         },
         **compared,
         "known": [entry["group"] for entry in compared["new"] if entry["group"] in known],
-        "not_run": len(seeds) - compared["compared"] - len({e["seed"] for e in compared["errors"]}),
+        "not_run": len(seeds)
+        - compared["compared"]
+        - compared["drawn_otherwise"]
+        - len({e["seed"] for e in compared["errors"]}),
         "interrupted": any(campaign.interrupted for campaign in campaigns),
     }
 

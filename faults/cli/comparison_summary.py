@@ -17,7 +17,7 @@ from faults.plural import counted
 from faults.story import rank_of
 from faults.wording import with_epilogue_explained
 
-_TITLES = {"new": "bold red", "fixed": "bold green", "unchanged": "bold"}
+_TITLES = {"new": "bold red", "fixed": "bold green", "unchanged": "bold", "unjudged": "bold"}
 _REASONS_SHOWN = 3
 _UNSERVED = {
     ("start-refused", "new"): "passed before, and are refused now",
@@ -41,9 +41,15 @@ def exit_code(document: dict[str, Any]) -> int:
 
 def render(document: dict[str, Any], out: Path | None, console: Console) -> None:
     """For people; if something is new, the last line is the command that shows it."""
-    counts = ", ".join(f"{len(document[title])} {title}" for title in _TITLES)
+    titles = [title for title in _TITLES if document[title] or title != "unjudged"]
+    counts = ", ".join(f"{len(document[title])} {title}" for title in titles)
     ended = " (interrupted)" if document["interrupted"] else ""
-    print_plain(console, f"{counted(document['compared'], 'seed')} compared{ended}: {counts}")
+    print_plain(
+        console, f"{counted(document['compared'], 'seed')} compared{ended}; groups: {counts}"
+    )
+    if otherwise := document["drawn_otherwise"]:
+        told = f"{counted(otherwise, 'seed')}, another scenario on each side"
+        print_plain(console, f"not compared: {told}")
     if document["not_run"]:
         print_plain(console, f"not run on both sides: {counted(document['not_run'], 'seed')}")
     for error in document["errors"]:
@@ -80,7 +86,7 @@ def _render_entry(
         print_plain(console, f"  {line}")
     before, after = (_seeds(entry[f"seeds_{side}"]) for side in SIDES)
     gone = entry["not_served_after"]
-    not_served = f" ({_seeds(gone)} are no longer served)" if gone else ""
+    not_served = f" (not served any more: {_seeds(gone)})" if gone else ""
     print_plain(console, f"  seeds before: {before}; after: {after}{not_served}")
     if title == "new" or entry["artifact"] is not None:
         print_plain(console, f"  smallest seed {entry['smallest_seed']}: {entry['run_again']}")

@@ -19,6 +19,7 @@ from faults.report.plots import shares
 from sim.errors import UsageError
 
 _MOST_ENTRIES = 100
+_KINDS = ("new", "fixed", "unchanged", "unjudged")
 
 
 @dataclass(frozen=True)
@@ -42,25 +43,31 @@ def comparison_page(a: Path, b: Path) -> str:
     compared = compare(sides[0].results, sides[1].results, is_alike)
     if not compared["compared"]:
         raise UsageError(
-            f"{a} and {b} have no seed in common that ran on both sides; give two campaigns with "
-            "the same --seeds"
+            f"{a} and {b} have no seed in common that ran on both sides and is the same scenario; "
+            "give two campaigns with the same --seeds, or both sides of faultlab compare"
         )
+    seeds = {seed for seed in _seeds(sides[0]) & _seeds(sides[1]) if is_alike(seed)}
     return render(
         "comparison.html",
         sides=sides,
         compared=compared["compared"],
-        kinds=[(kind, _entries(compared[kind])) for kind in ("new", "fixed", "unchanged")],
+        drawn_otherwise=compared["drawn_otherwise"],
+        kinds=[(kind, _entries(compared[kind])) for kind in _KINDS],
         statuses=STATUSES,
-        crossed=crossed(*sides),
+        crossed=crossed(*sides, seeds),
         differences=differences(*sides),
-        plots=_plots(sides),
+        plots=_plots(sides, seeds),
         most=_MOST_ENTRIES,
     )
 
 
-def crossed(a: Campaign, b: Campaign) -> list[tuple[Status, list[int]]]:
-    """For each way of ending in ``a``, how many of those seeds ended in which way in ``b``."""
-    in_b = {result.seed: result.status for result in b.results}
+def _seeds(side: Campaign) -> set[int]:
+    return {result.seed for result in side.results}
+
+
+def crossed(a: Campaign, b: Campaign, seeds: set[int]) -> list[tuple[Status, list[int]]]:
+    """For each way of ending in ``a``, how many of ``seeds`` ended in which way in ``b``."""
+    in_b = {result.seed: result.status for result in b.results if result.seed in seeds}
     pairs = Counter(
         (result.status, in_b[result.seed]) for result in a.results if result.seed in in_b
     )
@@ -96,12 +103,11 @@ def _entries(entries: Sequence[dict[str, Any]]) -> list[Entry]:
     ]
 
 
-def _plots(sides: Sequence[Campaign]) -> list[Markup]:
-    common = set.intersection(*({result.seed for result in side.results} for side in sides))
+def _plots(sides: Sequence[Campaign], seeds: set[int]) -> list[Markup]:
     return [
         shares(
             [
-                (side.title, [getattr(r, field) for r in side.results if r.seed in common])
+                (side.title, [getattr(r, field) for r in side.results if r.seed in seeds])
                 for side in sides
             ],
             f"share of the runs of both sides that took at most so many {what} seconds",

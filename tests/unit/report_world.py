@@ -77,10 +77,16 @@ class Page(HTMLParser):
                 assert (attributes.get(key) or "#").startswith("#")
 
 
-def campaign(directory: Path, count: int, connector: str = "moriio", seed: int = 0) -> Path:
+def campaign(
+    directory: Path,
+    count: int,
+    connector: str = "moriio",
+    seed: int = 0,
+    beside: str | None = None,
+) -> Path:
     """A campaign of ``count`` results, as a real one leaves them, drawn from ``seed``."""
     rng = random.Random(seed)
-    options = SwarmOptions(connector=connector, models=DEFAULT_MODELS[1:])
+    options = SwarmOptions(connector=connector, beside=beside, models=DEFAULT_MODELS[1:])
     store = Store(directory, plan_here(options, range(count), (1, 1)))
     assert (directory / PLAN_FILE).is_file()
     store.add(_result(rng, 0))

@@ -13,7 +13,7 @@ from sim.model.presets import PRESETS
 from sim.scenario import Scenario, workload_of
 from sim.workload import RequestSpec
 
-SEEDS = 2_000
+SEEDS = 3_000
 SEEDS_FOR_EVERY_HIT = 30_000
 
 

@@ -94,8 +94,8 @@ def test_names_from_outside_cannot_become_markup(tmp_path: Path) -> None:
 
 def test_two_campaigns_are_compared_seed_by_seed(tmp_path: Path) -> None:
     """Groups that only one side has, how the same seeds ended, and what was given that differs."""
-    a = campaign(tmp_path / "a", 20)
-    b = campaign(tmp_path / "b", 20, connector="hybrid", seed=1)
+    a = campaign(tmp_path / "a", 20, beside="hybrid")
+    b = campaign(tmp_path / "b", 20, connector="hybrid", seed=1, beside="moriio")
     passed = [SeedResult(seed=seed, status="passed", wall_s=1, virtual_s=1) for seed in range(10)]
     (b / RESULTS_FILE).write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in passed))
     page = Page(comparison_page(a, b))
@@ -145,7 +145,7 @@ def test_what_compare_has_left_is_one_report(
 ) -> None:
     """Its directory has both sides."""
     monkeypatch.chdir(tmp_path)
-    campaign(Path("both/before"), 4)
-    campaign(Path("both/after"), 4, connector="hybrid")
+    campaign(Path("both/before"), 4, beside="hybrid")
+    campaign(Path("both/after"), 4, connector="hybrid", beside="moriio")
     assert dispatch.run(["report", "both"]) == ExitCode.OK
     assert "4 seeds on two sides" in Page(Path("both/report.html").read_text()).text
