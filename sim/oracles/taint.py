@@ -70,14 +70,21 @@ class TaintedBlocks:
                 if not self._layers[block]:
                     self._drop(block)
 
-    def take(self, blocks: Integers) -> dict[int, Taint]:
-        """Somebody reads ``blocks``: the stale content in them, which is then forgotten."""
+    def take(self, blocks: Integers, layers: frozenset[int]) -> dict[int, Taint]:
+        """Somebody reads ``blocks`` in ``layers``: the stale content there, then forgotten.
+
+        The same blocks may hold others' layers, too, as those of a recurrent group that had them.
+        """
         if not self._layers:
             return {}
         self.forget_overwritten()
         tainted = np.fromiter(self._layers, dtype=np.int64, count=len(self._layers))
         hit = tainted[np.isin(tainted, blocks)].tolist()
-        found = {block: next(iter(self._layers[block].values())) for block in sorted(hit)}
+        hit = [block for block in hit if not layers.isdisjoint(self._layers[block])]
+        found = {
+            block: next(taint for layer, taint in self._layers[block].items() if layer in layers)
+            for block in sorted(hit)
+        }
         for block in hit:
             for taint in self._layers[block].values():
                 taint.transfer.used = True

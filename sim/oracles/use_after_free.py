@@ -37,6 +37,12 @@ class _Rank:
         self.footprint: Footprint = memory.caches.footprint()
         self.bytes: Bytes = memory.caches.backing.numpy().view(np.uint8)
         self.tainted = TaintedBlocks(memory.versions)
+        number_of = {name: number for number, name in enumerate(self.footprint.layers)}
+        self.layers_of = [
+            frozenset(number_of[name] for name in group.layer_names if name in number_of)
+            for group in memory.caches.config.kv_cache_groups
+        ]
+        """By cache group, its layers in the footprint."""
         self.read: Integers = np.zeros(num_blocks, dtype=np.int64)
         """By block, the generation in which a forward pass last read it."""
 
@@ -252,7 +258,7 @@ class UseAfterFree(Oracle):
     def blocks_read(self, node: str, rank: int, request_id: str, group: int, blocks: Any) -> None:
         of_rank = self._ranks[node, rank]
         of_rank.read[blocks] = self.context.blocks.node(node).generation[blocks]
-        used = of_rank.tainted.take(blocks)
+        used = of_rank.tainted.take(blocks, of_rank.layers_of[group])
         if used:
             self._report_used(node, rank, request_id, group, used)
 

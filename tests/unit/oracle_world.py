@@ -66,6 +66,12 @@ class Engine:
         group = SimpleNamespace(layer_names=list(layers), kv_cache_spec=spec)
         self.scheduler.kv_cache_config = SimpleNamespace(kv_cache_groups=[group])
 
+    def set_groups(self, *groups: Sequence[str]) -> None:
+        """Of layers, that overlay each other in the same blocks."""
+        named = [SimpleNamespace(layer_names=list(layers)) for layers in groups]
+        for worker in self.workers:
+            worker.memory.caches.config = SimpleNamespace(kv_cache_groups=named)
+
     def add_request(self, request_id: str, *, finished: bool) -> None:
         self.scheduler.requests[request_id] = SimpleNamespace(is_finished=lambda: finished)
 
@@ -80,7 +86,9 @@ class Worker:
         self.memory = SimpleNamespace(
             versions=np.zeros(NUM_BLOCKS, dtype=np.int64),
             caches=SimpleNamespace(
-                footprint=lambda: FOOTPRINT, backing=SimpleNamespace(numpy=lambda: self.bytes)
+                config=engine.scheduler.kv_cache_config,
+                footprint=lambda: FOOTPRINT,
+                backing=SimpleNamespace(numpy=lambda: self.bytes),
             ),
         )
         self.region = MemoryRegion(
@@ -165,9 +173,9 @@ class OracleWorld:
         there.memory.versions[np.unique(np.array(destination))] += 1
         self.tell("after_landing", landing)
 
-    def read(self, request_id: str, blocks: Sequence[int], rank: int = 0) -> None:
+    def read(self, request_id: str, blocks: Sequence[int], rank: int = 0, group: int = 0) -> None:
         """A forward pass on d0 attends to blocks."""
-        self.tell("blocks_read", "d0", rank, request_id, 0, np.array(blocks))
+        self.tell("blocks_read", "d0", rank, request_id, group, np.array(blocks))
 
     def chain(self, destination: Sequence[int]) -> Any:
         """Work requests of d0 that fill blocks there, for ``transfer_posted`` and so on."""

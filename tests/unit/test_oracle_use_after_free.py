@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from oracle_world import OracleWorld
+from oracle_world import LAYERS, OracleWorld
 
 from sim.fabric.work import Operation
 from sim.oracles import Oracle
@@ -117,6 +117,22 @@ def test_a_good_transfer_replaces_stale_bytes_layer_by_layer() -> None:
     assert world.violations == []
     world.read("r0-d0", [9])
     assert [violation.evidence["block_ids"] for violation in world.violations] == [[9]]
+
+
+@pytest.mark.parametrize(("group", "stale"), [(0, []), (1, ["stale-read"])])
+def test_stale_bytes_are_used_by_a_pass_over_their_layers(group: int, stale: list[str]) -> None:
+    """O4: a block that a failed load had filled for one group may be given to another, whose load
+    fills what this one has of it."""
+    world = world_with_a_request()
+    world.d0.set_groups(*([name] for name in LAYERS))
+    oracle_of(world).engine_started(world.d0)
+    world.free(world.p0, "r0-p0", [4, 5])
+    world.at(2).transfer([4, 5], [8, 9])
+    world.hold(world.p0, "r0-p1", [4, 5])
+    world.p0.workers[0].write([4, 5], 3)
+    world.transfer([4, 5], [8, 9], layers=[0])
+    world.read("r0-d0", [8, 9], group=group)
+    assert kinds(world) == stale
 
 
 def test_the_same_bytes_landing_twice_are_not_stale() -> None:
