@@ -75,12 +75,17 @@ def run_or_fail(config: pytest.Config, scenario: Scenario | str | Path) -> Run:
     try:
         wanted = scenario if isinstance(scenario, Scenario) else load(scenario)
         ran = run(with_settings(wanted, _settings(config)))
-        failure = None if ran.passed else ran.text
+        failure = None if ran.passed else f"{_headline(ran)}\n\n{ran.text}"
     except (UsageError, TestbedError) as error:
         failure = f"faultlab: {error}"
     if failure is not None:  # outside of the handler, or pytest would show what led to the error
         pytest.fail(failure, pytrace=False)
     return ran
+
+
+def _headline(ran: Run) -> str:
+    """The first line, which is all that pytest's short summary has."""
+    return ": ".join([ran.verdict, ", ".join(ran.outcome.signature())]).removesuffix(": ")
 
 
 def _settings(config: pytest.Config) -> dict[str, str]:

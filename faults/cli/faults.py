@@ -77,4 +77,5 @@ def _render(kinds: list[dict[str, Any]], console: Console) -> None:
 
 
 def _shown(value: Any) -> str:
-    return "none" if value is None else msgspec.json.encode(value).decode()
+    """As it is typed."""
+    return msgspec.json.encode(value).decode()

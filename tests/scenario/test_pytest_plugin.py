@@ -82,7 +82,7 @@ def test_a_broken_rule_is_a_failed_test_with_its_story(suite: pytest.Pytester) -
     )
     result.assert_outcomes(passed=2, failed=4)
     output = result.stdout.str()
-    assert "leak" in output
+    assert re.search(r"FAILED bad\.scenario\.yaml::run - violation: \S*leak", output)
     replay = re.search(r"faultlab replay (\S+)", output)
     assert replay is not None
     assert (suite.path / replay[1] / "scenario.yaml").is_file()
