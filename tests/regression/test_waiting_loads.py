@@ -23,8 +23,8 @@ def served(settings: Mapping[str, str]) -> Outcome:
     scenario = Scenario(
         connector="hybrid",
         workload=InlineWorkload(tuple(requests)),
-        quiet_phase_s=5.0,
-        max_virtual_s=60.0,
+        quiet_phase_s=70.0,
+        max_virtual_s=10.0,
         faults=(msgspec.to_builtins(parse("disagreement:node=d0,model=gemma-swa")),),
     )
     tight = {"kv_load_failure_policy": "recompute", "async_scheduling": "false"}
