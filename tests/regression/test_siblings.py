@@ -30,6 +30,7 @@ class Sibling:
         settings: besides its own; a mode that the connector has not is left out.
         refused: what an engine says that does not start with it.
         broken: the rules that are broken nevertheless, and the kinds.
+        unfinished: requests that never end.
     """
 
     scenario: str | None = None
@@ -37,6 +38,7 @@ class Sibling:
     settings: tuple[str, ...] = ()
     refused: str | None = None
     broken: tuple[tuple[str, str | None], ...] = ()
+    unfinished: int = 0
 
     def build(self) -> Scenario:
         settings = self.settings
@@ -64,6 +66,12 @@ _PREFIX = (
 _LONGEST = (
     "workload={kind: inline, requests: [{request_id: req-0, prompt: [[1, 280]], max_tokens: 40}]}"
 )
+_LENGTHS = (262, 243, 281, 289, 1, 20)
+_REQUESTS = ", ".join(
+    f"{{request_id: req-{n}, prompt: [[{n}, {length}]], max_tokens: 1}}"
+    for n, length in enumerate(_LENGTHS)
+)
+_TOGETHER = f"workload={{kind: inline, requests: [{_REQUESTS}]}}"
 
 _LASTS = (("liveness", "not-recovered"),)
 
@@ -105,6 +113,12 @@ SIBLINGS = {
     "drafter's row of another": Sibling(
         "drafter-row-of-another",
         broken=(("wrong-bytes", "drafter-row"),),  # of vLLM itself, with every connector
+    ),
+    "waiting loads": Sibling(  # of vLLM itself, with every connector that does not wait for loads
+        faults=("disagreement:node=d0,model=gemma-swa",),
+        settings=(_RECOMPUTE, "async_scheduling=false", _TOGETHER, "quiet_phase_s=70"),
+        broken=(("liveness", "not-ended"), ("leak", None)),
+        unfinished=len(_LENGTHS),
     ),
     "ranks of a dense model": Sibling("dense-data-parallel"),
     "data and tensor parallelism": Sibling("data-and-tensor-parallel"),
@@ -153,4 +167,4 @@ def test_the_same_breaks_no_rule_here(name: str) -> None:
         return
     outcome = run(sibling.build()).result.outcome
     assert {(v.oracle, v.evidence.get("kind")) for v in outcome.violations} == set(sibling.broken)
-    assert outcome.requests["unfinished"] == 0
+    assert outcome.requests["unfinished"] == sibling.unfinished
