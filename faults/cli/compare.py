@@ -152,7 +152,8 @@ def _document(
     before, after = (list(campaign.store.results()) for campaign in campaigns)
     seeds = campaigns[0].store.plan.seeds
     compared = compare(before, after)
-    for kind, side in (("new", sides[1]), ("fixed", sides[0]), ("unchanged", sides[1])):
+    shown_by = {"new": sides[1], "fixed": sides[0], "unchanged": sides[1], "unjudged": sides[0]}
+    for kind, side in shown_by.items():
         for entry in compared[kind]:
             entry["run_again"] = _again(entry, side)
     return {
@@ -167,10 +168,7 @@ def _document(
         },
         **compared,
         "known": [entry["group"] for entry in compared["new"] if entry["group"] in known],
-        "not_run": len(seeds)
-        - compared["compared"]
-        - compared["drawn_otherwise"]
-        - len({e["seed"] for e in compared["errors"]}),
+        "not_run": len(seeds) - compared["compared"] - len({e["seed"] for e in compared["errors"]}),
         "interrupted": any(campaign.interrupted for campaign in campaigns),
     }
 

@@ -47,9 +47,6 @@ def render(document: dict[str, Any], out: Path | None, console: Console) -> None
     print_plain(
         console, f"{counted(document['compared'], 'seed')} compared{ended}; groups: {counts}"
     )
-    if otherwise := document["drawn_otherwise"]:
-        told = f"{counted(otherwise, 'seed')}, another scenario on each side"
-        print_plain(console, f"not compared: {told}")
     if document["not_run"]:
         print_plain(console, f"not run on both sides: {counted(document['not_run'], 'seed')}")
     for error in document["errors"]:

@@ -40,13 +40,13 @@ def comparison_page(a: Path, b: Path) -> str:
     """
     sides = (Campaign.read(a), Campaign.read(b))
     is_alike = drawn_alike(sides[0].plan.options, sides[1].plan.options)
-    compared = compare(sides[0].results, sides[1].results, is_alike)
+    seeds = {seed for seed in _seeds(sides[0]) & _seeds(sides[1]) if is_alike(seed)}
+    compared = compare(sides[0].results, sides[1].results, seeds.__contains__)
     if not compared["compared"]:
         raise UsageError(
             f"{a} and {b} have no seed in common that ran on both sides and is the same scenario; "
             "give two campaigns with the same --seeds, or both sides of faultlab compare"
         )
-    seeds = {seed for seed in _seeds(sides[0]) & _seeds(sides[1]) if is_alike(seed)}
     return render(
         "comparison.html",
         sides=sides,

@@ -241,5 +241,22 @@ def test_what_is_new_is_replayed_by_the_last_line(
     assert (suite.get("failures"), suite.get("skipped")) == ("1", "0")
 
 
+def test_a_group_that_nobody_judges_is_told_with_its_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its only seed is not served any more; the run before is there to be looked at."""
+    monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
+    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    results = [[failed(1, "same-output"), passed(2)], [refused(1), passed(2)]]
+    monkeypatch.setattr(FakePool, "run", lambda *_: (one for one in results.pop(0)))
+    sides = ["--connector", "moriio", "--connector", "hybrid"]
+    assert dispatch.run(["compare", "--seeds", "1:3", *sides]) == ExitCode.OK
+    told = capsys.readouterr().out
+    assert "2 seeds compared; groups: 0 new, 0 fixed, 0 unchanged, 1 unjudged" in told
+    assert "unjudged: same-output" in told
+    assert "seeds before: 1; after: none (not served any more: 1)" in told
+    assert "smallest seed 1: faultlab replay at/1" in told
+
+
 def one_passes_before_and_two_after(pool: FakePool, *_: object) -> None:
     pool.sides = {"moriio": BEFORE, "hybrid": [BEFORE[0], passed(2), passed(3)]}
