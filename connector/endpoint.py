@@ -106,11 +106,15 @@ class Endpoints:
         self._log.warning("connections-renewed", peer=peer, reason=reason)
 
     def close_retired(self, in_use: Container[Endpoint | None]) -> None:
-        """Close those that are retired and not in use."""
-        for endpoint in self._retired:
-            if endpoint not in in_use:
-                endpoint.close()
+        """Close those that are retired and not in use. One that cannot be closed is let go of: what
+        was read through it waits until its fences end by themselves."""
+        unused = [endpoint for endpoint in self._retired if endpoint not in in_use]
         self._retired = [endpoint for endpoint in self._retired if endpoint in in_use]
+        for endpoint in unused:
+            try:
+                endpoint.close()
+            except Exception as error:
+                self._log.warning("connections-not-closed", reason=repr(error))
 
 
 def open_endpoint(host_ip: str, name: str, settings: Settings, memory: CacheMemory) -> Endpoint:

@@ -17,7 +17,7 @@ from connector.counters import Counters
 from connector.load_results import LoadResults
 from connector.loads import Load
 from connector.logs import Log, dump, log
-from connector.metadata import LoadOrder, ReleaseOrder
+from connector.metadata import ReleaseOrder
 from connector.peer import Peer
 from connector.peer_book import PeerBook
 from connector.releaser import Releaser
@@ -135,7 +135,7 @@ class LoadSteps:
             if not load.is_ready():
                 reason = "what was queued on the device before the load did not end"
                 return self._timed_out(load, now, Cause.INTERNAL, reason)
-            if self._is_connected(load.peer, order, now):
+            if self._is_connected(load.peer, load, now):
                 load.endpoint = load.peer.endpoint
                 load.batches = load.peer.batches(order.plan)
                 load.is_verified = self._confirmation.verifies(load)
@@ -148,9 +148,10 @@ class LoadSteps:
         trouble = load.peer.trouble or "the peer did not answer the handshake"
         return self._timed_out(load, now, Cause.NO_ANSWER, trouble)
 
-    def _is_connected(self, peer: Peer, order: LoadOrder, now: float) -> bool:
+    def _is_connected(self, peer: Peer, load: Load, now: float) -> bool:
+        order = load.order
         incarnation = order.hold.incarnation if order.hold is not None else None
-        if not peer.connect(now, incarnation):
+        if not peer.connect(now, incarnation, since=load.started):
             return False
         self._peers.check_source(peer, order.address)
         self._peers.check_safe(peer, order.hold)
@@ -321,11 +322,13 @@ def _may_land(load: Load, now: float) -> bool:
 
     A failed status does not rule it out: the rest of its work requests may be under way on
     another queue pair, or have been posted before the library refused the others. Nor does one
-    that is believed only if the bytes are those of the producer.
+    that is believed only if the bytes are those of the producer. And of a call that raised nobody
+    knows what it had posted: then there are fewer statuses than batches.
     """
     assert load.endpoint is not None
     if load.state is LoadState.REPAIRING and load.is_verified and now < load.settles_at:
         return True
     if load.endpoint.is_quiet or now >= load.fence_until:
         return False
-    return load.is_verified or state_of(load.statuses) is not ReadState.DONE
+    is_known = len(load.statuses) == len(load.batches)
+    return load.is_verified or not is_known or state_of(load.statuses) is not ReadState.DONE

@@ -88,26 +88,28 @@ class Peer:
         self._questions: zmq.Socket[bytes] | None = None
         self._answers: dict[int, wire.Answer | None] = {}
         self.welcome: wire.Welcome | None = None
+        self._welcomed_at = 0.0
         self._sources: list[_Source] = []
         self._sessions: dict[tuple[int, int], Any] = {}
 
     # --------------------------------------------------------------- handshake
 
-    def connect(self, now: float, incarnation: str | None) -> bool:
+    def connect(self, now: float, incarnation: str | None, since: float) -> bool:
         """Go on with the handshake; True when the peer is ready to be read from.
 
         Args:
             now: monotonic, in seconds.
             incarnation: that the peer must have, as far as the offer tells.
+            since: when the offer was taken up.
 
         Raises:
             ConnectorError: it cannot be read from.
         """
         self._take(self._endpoints.current(on_trial=self._is_on_trial))
         welcome = self.welcome
-        if welcome is not None and incarnation in (None, welcome.incarnation):
-            return True
         if welcome is not None:
+            if self._still_stands(welcome, incarnation, since):
+                return True
             self.forget()
         if self._handshake is None or now >= self._again_at:
             self._say_hello(now)
@@ -123,8 +125,15 @@ class Peer:
             )
         self._check(self.name, welcome)
         self._take_in(welcome)
-        self.welcome = welcome
+        self.welcome, self._welcomed_at = welcome, now
         return True
+
+    def _still_stands(self, welcome: wire.Welcome, incarnation: str | None, since: float) -> bool:
+        """An offer without an incarnation is of another connector, which may run at the address
+        by now. Only a welcome that is younger than the offer tells."""
+        if incarnation is not None:
+            return incarnation == welcome.incarnation
+        return welcome.incarnation is None or self._welcomed_at >= since
 
     def _take(self, endpoint: Endpoint) -> None:
         """Sessions are of one endpoint."""

@@ -123,7 +123,7 @@ class Renewer:
 
     def _send(self, kept: _Kept, incarnation: str, now: float) -> None:
         peer = self._peer_of(kept.address)
-        if not peer.connect(now, incarnation):
+        if not peer.connect(now, incarnation, since=now):
             self.connecting.append(peer)
             return
         peer.extend_leases(incarnation, list(kept.orders))

@@ -231,7 +231,7 @@ def test_options_and_their_errors(arm: Arm) -> None:
         socket = bench.context.socket(zmq.DEALER)
         names = ("LINGER", "SNDHWM", "RCVHWM", "RCVTIMEO", "SNDTIMEO", "IMMEDIATE", "IPV6",
                  "IDENTITY", "RECONNECT_IVL", "SNDBUF", "RCVMORE", "TYPE", "LAST_ENDPOINT",
-                 "TCP_KEEPALIVE", "TCP_MAXRT", "EVENTS")  # fmt: skip
+                 "TCP_KEEPALIVE", "TCP_MAXRT", "MAXMSGSIZE", "EVENTS")  # fmt: skip
         defaults = [socket.getsockopt(getattr(zmq, name)) for name in names]
         socket.linger, socket.identity = 5, b"me"
         attempts = (
@@ -243,7 +243,7 @@ def test_options_and_their_errors(arm: Arm) -> None:
         return defaults, (socket.LINGER, socket.getsockopt(zmq.ROUTING_ID)), errors
 
     defaults, changed, errors = run(arm, program)
-    assert defaults == [-1, 1000, 1000, -1, -1, 0, 0, b"", 100, -1, 0, 5, b"", -1, 0, 0]
+    assert defaults == [-1, 1000, 1000, -1, -1, 0, 0, b"", 100, -1, 0, 5, b"", -1, 0, -1, 0]
     assert changed == (5, b"me")
     assert errors == [
         "EINVAL", "EINVAL", "expected int, got: b'a'", "EINVAL", "EINVAL",

@@ -3,6 +3,7 @@ other, in either combination, on every layout that upstream transfers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,6 +11,10 @@ import pytest
 from variants import has_rings, shared, together, windows
 
 from connector.core.offer import EXTENSION_KEY
+from faults.running import run as run_with_faults
+from faults.schedule import parse
+from sim.engine.connectors import get_connector
+from sim.engine.engine import Engine
 from sim.model.presets import PRESETS, ModelPreset
 from sim.router.ongoing import HandOff
 from sim.run import TestBed, run
@@ -81,6 +86,37 @@ def test_either_side_may_be_upstreams_while_both_draft(model: str, consumer: str
     not wait for its own, which is one of the findings."""
     drafting = {"speculation.method": DRAFTERS[model], "draft_us": "0"}
     check(model, shared(PRESETS[model]), {**mixed(consumer), **drafting})
+
+
+@pytest.mark.requirement("S7")
+@pytest.mark.parametrize("first", PRODUCER_OF)
+def test_a_producer_may_come_back_as_the_other_kind(
+    first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the address that it had, as when it is rolled back. The consumer goes on living."""
+    restart = Engine.restart
+
+    def come_back(engine: Engine) -> Any:
+        if engine.name == "p0":
+            kind = get_connector(PRODUCER_OF[first])
+            engine.connector = replace(engine.connector, kind=kind)
+        return restart(engine)
+
+    monkeypatch.setattr(Engine, "restart", come_back)
+    times = (0.1, 0.2, 20.0, 25.0, 30.0)
+    workload = InlineWorkload(
+        tuple(InlineRequest(f"r{n}", (Segment(n, 200),), 6, time) for n, time in enumerate(times))
+    )
+    settings = {
+        "connector": "hybrid",
+        "topology.producer_connector": first,
+        "kv_load_failure_policy": "fail",
+    }
+    scenario = with_settings(Scenario(model="llama", workload=workload), settings)
+    crash: list[Any] = [msgspec.to_builtins(parse("crash:node=p0,at_s=1,for_s=5"))]
+    outcome = run_with_faults(msgspec.structs.replace(scenario, faults=crash)).result.outcome
+    assert outcome.violations == []
+    assert outcome.requests["length"] == outcome.requests["total"]
 
 
 # -------------------------------------------------------------- what goes over the wire

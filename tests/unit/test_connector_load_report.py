@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from stand_in_library import connector_module
 
 from connector import logs
 from connector.core.errors import ConnectorError
@@ -20,7 +20,6 @@ from connector.core.pairing import Plan
 from connector.counters import Counters
 from connector.load_results import LoadResults
 from connector.metadata import KeepOrder, LoadOrder
-from hw_tests.process import shared_mori
 
 
 class Unwilling(deque[Any]):
@@ -85,13 +84,7 @@ class Unreleasable(Unreachable):
 
 @pytest.fixture
 def load_steps() -> Iterator[ModuleType]:
-    """The module, over a library that is a stand-in."""
-    before = set(sys.modules)
-    shared_mori.install()
-    yield importlib.import_module("connector.load_steps")
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("mori", "connector"):
-            del sys.modules[name]
+    yield from connector_module("load_steps")
 
 
 ORDER = LoadOrder("r", "t", Address("h", 1, 2, 1), None, Plan(()), waits=True)
@@ -156,6 +149,67 @@ def test_a_full_send_queue_is_tried_once_in_a_turn(load_steps: ModuleType) -> No
             now += 0.01
             assert now < 1
     assert [status.Failed() for status in load.statuses] == [False] * 5
+
+
+class RaisesAfterPosting(Unreachable):
+    """A peer, and a library whose call raises although its reads are under way by then."""
+
+    name, trouble = "p", ""
+    refuses_whole = True
+
+    def __init__(self) -> None:
+        self.endpoint = SimpleNamespace(transport=self, is_quiet=False)
+        self.released: list[Any] = []
+
+    def source(self, _address: Address) -> Any:
+        return self
+
+    def connect(self, _now: float, _incarnation: None, since: float) -> bool:
+        return since == 0.0
+
+    def batches(self, _plan: Plan) -> list[Any]:
+        return [SimpleNamespace(session="s", ours=[], theirs=[], sizes=[])]
+
+    def read(self, *_reads: Any) -> Any:
+        raise RuntimeError("after the reads were posted")
+
+    def reads_failed(self, _endpoint: Any, _reason: str) -> None:
+        pass
+
+    def release(self, order: Any) -> None:
+        self.released.append(order)
+
+    def check_source(self, *_about: Any) -> None:
+        pass
+
+    def open_sessions(self, _plan: Plan) -> bool:
+        return True
+
+    check_safe = check_source
+
+    def verifies(self, _load: Any) -> bool:
+        return False
+
+
+@pytest.mark.requirement("S5")
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_call_that_raises_may_have_posted_all_the_same(
+    load_steps: ModuleType, closes: bool
+) -> None:
+    """So its blocks are given back when its queue pairs are gone, or else when the fence ends."""
+    world = RaisesAfterPosting()
+    results = LoadResults()
+    steps = steps_of(load_steps, world, results)
+    load = load_steps.Load(ORDER, lambda: True, 0.0, 1.0)
+    for now in (0.1, 0.2, 1.0):
+        steps.go_on(load, now)
+        assert not load.has_ended
+        assert not world.released
+    world.endpoint.is_quiet = closes
+    steps.go_on(load, 1.1 + 1e-9 if not closes else 1.05)
+    assert load.state is LoadState.FAILED
+    assert world.released
+    assert results.take() == FAILED
 
 
 class Broken:

@@ -15,6 +15,7 @@ import pytest
 import zmq
 from source_tree import python_files
 
+from connector import wire
 from connector.core.offer import Address
 from connector.counters import Counters
 from connector.holds import HoldBook
@@ -83,6 +84,28 @@ def test_a_minute_of_silence_ends_a_connection() -> None:
         longest = opened.getsockopt(zmq.TCP_MAXRT)
     context.destroy(linger=0)
     assert idle + interval * count == longest / 1000 == 60
+
+
+@pytest.mark.requirement("R18")
+def test_a_message_that_is_too_long_is_not_taken_in() -> None:
+    """The connection ends with it, and others are answered as before."""
+    ports = free_ports()
+    digester: Any = SimpleNamespace(close=lambda: None)
+    counters = Counters()
+    listener = Listener(*ports, HoldBook(1), digester, lambda: (b"a", b"b"), counters)
+    with zmq.Context() as context:
+        for message in (bytes(2**24 + 1), wire.GET_META):
+            with context.socket(zmq.DEALER) as peer:
+                peer.setsockopt(zmq.LINGER, 1000 * PATIENCE_S)
+                closings = peer.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+                peer.connect(f"tcp://127.0.0.1:{ports[0]}")
+                peer.send(message)
+                awaited = peer if message == wire.GET_META else closings
+                assert awaited.poll(1000 * PATIENCE_S)
+                peer.disable_monitor()
+                peer.setsockopt(zmq.LINGER, 0)
+    listener.close()
+    assert not counters.take()
 
 
 @pytest.mark.requirement("R18")

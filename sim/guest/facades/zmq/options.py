@@ -35,6 +35,7 @@ _INT_OPTIONS: dict[int, _IntOption] = {
     zmq.RCVTIMEO: _IntOption(_NO_LIMIT, -1),
     zmq.IMMEDIATE: _IntOption(0, 0),
     zmq.RECONNECT_IVL: _IntOption(100, -1),
+    zmq.MAXMSGSIZE: _IntOption(_NO_LIMIT, -(2**63)),  # longer messages are not simulated
     zmq.ROUTER_MANDATORY: _IntOption(0, 0, (zmq.ROUTER,), readable=False),
     zmq.ROUTER_HANDOVER: _IntOption(0, 0, (zmq.ROUTER,), readable=False),
     # Without effect here:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import zmq
 
+from sim.guest.facades.proxy import unsupported
 from sim.guest.facades.zmq.addresses import Address, parse
 from sim.guest.facades.zmq.errors import zmq_error
 from sim.guest.facades.zmq.options import Options
@@ -157,7 +158,7 @@ class Peers:
             endpoint.close()
 
     def _link_endpoint(self, pipe: Pipe, endpoint: Endpoint, routing_id: bytes) -> None:
-        endpoint.on_message = partial(self.pipe_arrived, pipe)
+        endpoint.on_message = partial(self._came_over_network, pipe)
         endpoint.on_close = partial(self.pipe_lost, pipe)
         endpoint.on_writable = pipe.pump
         self.link(pipe, endpoint, routing_id)
@@ -183,6 +184,13 @@ class Peers:
         other.link(theirs, theirs.link, self._options.routing_id)
 
     # --------------------------------------------------------- from the pipes
+
+    def _came_over_network(self, pipe: Pipe, frames: Frames) -> None:
+        longest = self._options.number(zmq.MAXMSGSIZE)
+        if 0 <= longest < max(map(len, frames)):
+            kernel = self._context.kernel
+            raise unsupported(kernel, f"a message longer than zmq.MAXMSGSIZE, {longest} bytes,")
+        self.pipe_arrived(pipe, frames)
 
     def pipe_arrived(self, pipe: Pipe, frames: Frames) -> None:
         """A message has come for the pipe."""
