@@ -75,6 +75,9 @@ class Probe:
     def blocks_freed(self, node: str, request_id: str) -> None:
         """The scheduler gave up everything that ``request_id`` held."""
 
+    def blocks_refused(self, node: str, request_id: str) -> None:
+        """``request_id`` wanted more blocks than the scheduler had for it."""
+
     def before_landing(self, landing: Any) -> None:
         """Bytes of a work request are about to be written (sim.fabric landing record)."""
 

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from sim.oracles.starved_queue import STARVED_QUEUE
 from sim.probes import OF_ANOTHER_CONTINUATION
 
 _PAGE = "docs/findings.md"
 
-VLLM_DEFECTS: Mapping[str, str] = dict.fromkeys(
-    (f"wrong-bytes/{OF_ANOTHER_CONTINUATION}/{side}" for side in ("producer", "consumer")),
-    f"{_PAGE}#with-a-connector-prefix-caching-mixes-drafters-rows",
-)
+VLLM_DEFECTS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (f"wrong-bytes/{OF_ANOTHER_CONTINUATION}/{side}" for side in ("producer", "consumer")),
+        f"{_PAGE}#with-a-connector-prefix-caching-mixes-drafters-rows",
+    ),
+    **dict.fromkeys(
+        (f"liveness/{STARVED_QUEUE}", f"leak/{STARVED_QUEUE}/consumer"),
+        f"{_PAGE}#loads-that-failed-together-starve-the-first-of-them",
+    ),
+}
 """By group, where it is explained."""

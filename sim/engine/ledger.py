@@ -1,6 +1,7 @@
 """Who holds which block of an engine, as its own scheduler sees it.
 
-The ledger listens to the KV cache manager's verbs, allocate and free, and passes on what changed.
+The ledger listens to the KV cache manager's verbs, allocate and free, and passes on what changed, and
+for whom there were too few.
 Blocks that the scheduler takes from a request before a step in flight is over count as held until
 they are back in the pool. It changes nothing: the scheduler's own bookkeeping stays the authority.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 OnHeld = Callable[[str, int, list[int]], None]
 OnFreed = Callable[[str], None]
+OnRefused = Callable[[str], None]
 
 
 class BlockLedger:
@@ -22,13 +24,17 @@ class BlockLedger:
             ``pop_blocks_for_free``, and its pool's ``free_blocks``, are wrapped on this instance.
         on_held: called with request id, group and the block ids new to the request.
         on_freed: called with the request id when it held anything.
+        on_refused: called with the request id when it wanted more blocks than there are.
     """
 
-    def __init__(self, manager: Any, on_held: OnHeld, on_freed: OnFreed) -> None:
+    def __init__(
+        self, manager: Any, on_held: OnHeld, on_freed: OnFreed, on_refused: OnRefused
+    ) -> None:
         self._managers = manager.coordinator.single_type_managers
         self._known: dict[str, list[int]] = {}
         self._on_held = on_held
         self._on_freed = on_freed
+        self._on_refused = on_refused
         self._allocate, self._free = manager.allocate_slots, manager.free
         manager.allocate_slots = self._allocate_slots
         manager.free = self._free_request
@@ -39,7 +45,9 @@ class BlockLedger:
 
     def _allocate_slots(self, request: Any, *args: Any, **kwargs: Any) -> Any:
         blocks = self._allocate(request, *args, **kwargs)
-        if blocks is not None:
+        if blocks is None:
+            self._on_refused(request.request_id)
+        else:
             self._report_new(request.request_id)
         return blocks
 

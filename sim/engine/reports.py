@@ -23,7 +23,9 @@ class EngineReports:
 
     def watch_blocks(self, scheduler: Any) -> None:
         """Tell what the engine's scheduler does with blocks."""
-        BlockLedger(scheduler.kv_cache_manager, self._blocks_held, self._blocks_freed)
+        BlockLedger(
+            scheduler.kv_cache_manager, self._blocks_held, self._blocks_freed, self._blocks_refused
+        )
         watch_zeroing(scheduler, self._zeroing_wanted)
 
     def _blocks_held(self, request_id: str, group: int, block_ids: list[int]) -> None:
@@ -43,6 +45,10 @@ class EngineReports:
         self._kernel.record("blocks-freed", node=self._name, request=request_id)
         for probe in self._probes:
             probe.blocks_freed(self._name, request_id)
+
+    def _blocks_refused(self, request_id: str) -> None:
+        for probe in self._probes:
+            probe.blocks_refused(self._name, leg_of(request_id))
 
     def step_done(self, step: StepTimes) -> None:
         """An engine step returned."""

@@ -60,6 +60,8 @@ class NodeBlocks:
         """Counts the block's owners."""
         self.requests: list[str] = []
         self.freed_ns: dict[str, int] = {}
+        self.refused: str | None = None
+        """The last request that wanted more blocks than there were, if nobody got any since."""
         self._numbers: dict[str, int] = {}
         self._held: dict[str, list[tuple[Integers, Integers]]] = {}
         self._legs: dict[str, dict[str, None]] = {}
@@ -74,6 +76,7 @@ class NodeBlocks:
     def hold(self, request_id: str, block_ids: Sequence[int], now_ns: int) -> None:
         ids = np.array(block_ids, dtype=np.int64)
         ids = ids[ids != NULL_BLOCK]
+        self.refused = None
         references = np.array([self._pool_blocks[i].ref_cnt for i in ids.tolist()], dtype=np.int64)
         self._own(request_id, ids[(references == 1) | (self.holders[ids] == 0)], now_ns)
         self.holders[ids] += 1
@@ -190,6 +193,9 @@ class BlockHistory(Probe):
 
     def blocks_freed(self, node: str, request_id: str) -> None:
         self._nodes[node].free(request_id, self._clock.now_ns)
+
+    def blocks_refused(self, node: str, request_id: str) -> None:
+        self._nodes[node].refused = request_id
 
     def before_landing(self, landing: Any) -> None:
         self.landed = None

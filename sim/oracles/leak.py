@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from sim.oracles.base import Oracle, RunFacts
+from sim.oracles.starved_queue import STARVED_QUEUE, starved_legs
 from sim.oracles.words import seconds
 from sim.request_ids import leg_of
 
 
 class Leak(Oracle):
-    """O3."""
+    """O3. Kinds: none, or ``starved-queue``."""
 
     name = "leak"
     summary = "At rest no engine holds a block, and no request is left in a scheduler"
@@ -34,6 +35,7 @@ class Leak(Oracle):
         }
         if free == idle and not left:
             return
+        is_starved = starved_legs(engine, self.context.blocks) == list(left)
         self.report(
             f"{engine.name} at rest: {idle - free} of {idle} blocks are not free; "
             + (self._held(engine.name, left) or "no request is left that could hold them"),
@@ -41,6 +43,7 @@ class Leak(Oracle):
             free=free,
             idle=idle,
             requests=left,
+            **({"kind": STARVED_QUEUE} if is_starved else {}),
         )
 
     def _held(self, node: str, left: dict[str, str]) -> str:

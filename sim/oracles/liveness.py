@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from sim.oracles.base import NORMAL_OUTCOMES, Oracle, OracleContext, RunFacts
+from sim.oracles.starved_queue import STARVED_QUEUE, starved_legs
 from sim.oracles.words import seconds
+from sim.request_ids import logical_id
 
 
 class Liveness(Oracle):
-    """O6. Kinds: ``not-ended``, ``engine-died``, ``not-recovered``."""
+    """O6. Kinds: ``not-ended``, ``engine-died``, ``not-recovered``, ``starved-queue``."""
 
     name = "liveness"
     summary = "Every request ends, engines live, and after the faults requests succeed"
@@ -52,10 +54,17 @@ class Liveness(Oracle):
             )
 
     def finish(self, run: RunFacts) -> None:
+        starved = {
+            logical_id(leg): engine.name
+            for engine in run.engines
+            for leg in starved_legs(engine, self.context.blocks)
+        }
         for request_id, started_ns in self._open.items():
+            node = starved.get(request_id)
+            why = f"; the queue of {node} is starved, by loads that failed together" if node else ""
             self.report(
                 f"{request_id}, sent at {seconds(started_ns)}, has not ended by "
-                f"{seconds(self.kernel.now_ns)}",
+                f"{seconds(self.kernel.now_ns)}{why}",
                 request_id=request_id,
-                kind="not-ended",
+                kind=STARVED_QUEUE if node else "not-ended",
             )

@@ -117,7 +117,7 @@ SIBLINGS = {
     "waiting loads": Sibling(  # of vLLM itself, with every connector that does not wait for loads
         faults=("disagreement:node=d0,model=gemma-swa",),
         settings=(_RECOMPUTE, "async_scheduling=false", _TOGETHER, "quiet_phase_s=70"),
-        broken=(("liveness", "not-ended"), ("leak", None)),
+        broken=(("liveness", "starved-queue"), ("leak", "starved-queue")),
         unfinished=len(_LENGTHS),
     ),
     "ranks of a dense model": Sibling("dense-data-parallel"),

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
 
 import msgspec
+import pytest
+from rich.console import Console
 
+from faults.campaign.result import SeedResult, failures_of, summarize
+from faults.campaign.swarm import SwarmOptions
+from faults.cli.campaign_summary import excused_groups, exit_code, render
+from faults.cli.outcome import ExitCode
+from faults.mutants.mutant import Mutant
 from faults.running import run
 from faults.schedule import parse
 from sim.outcome import Outcome
@@ -13,6 +23,23 @@ from sim.scenario import InlineRequest, InlineWorkload, Scenario, with_settings
 from sim.workload import Segment
 
 LENGTHS = (262, 243, 281, 289, 1, 20)
+STARVED = ["leak/starved-queue/consumer", "liveness/starved-queue"]
+SITS_ON_A_LOAD = Mutant(
+    name="sits-on-a-load",
+    breaks="The end of one load is never told.",
+    module="connector.worker",
+    qualname="ConsumerRank.results",
+    right="= self._refused, set()",
+    wrong='= {name for name in self._refused if "req-1" not in name}, set()',
+)
+NEVER_LETS_GO = Mutant(
+    name="never-lets-go",
+    breaks="A lease never runs out.",
+    module="connector.producer_scheduler",
+    qualname="ProducerScheduler._expire",
+    right="now >= lease.deadline",
+    wrong="False",
+)
 
 
 def served(settings: Mapping[str, str]) -> Outcome:
@@ -31,12 +58,44 @@ def served(settings: Mapping[str, str]) -> Outcome:
     return run(with_settings(scenario, {**tight, **settings})).result.outcome
 
 
+def campaign_of(outcome: Outcome) -> dict[str, Any]:
+    """The summary of a campaign of which it is the only run."""
+    result = SeedResult(seed=0, status="failed", failures=failures_of(outcome.violations))
+    return summarize([result], excused_groups(None), seeds=range(1), wall_s=1.0, interrupted=False)
+
+
 def test_loads_that_failed_together_starve_the_first_of_them() -> None:
     """To compute its prompt again it needs more blocks than a load with windows, and the next one
-    has those. See docs/findings.md."""
+    has those. See docs/findings.md. Campaigns show it, and do not fail for it."""
     outcome = served({})
     assert outcome.requests["unfinished"] == outcome.requests["total"] == len(LENGTHS)
-    assert {violation.oracle for violation in outcome.violations} == {"liveness", "leak"}
+    document, shown = campaign_of(outcome), StringIO()
+    assert sorted(group["group"] for group in document["groups"]) == STARVED
+    assert exit_code(document) == ExitCode.OK
+    render(document, SwarmOptions("hybrid"), Console(file=shown, width=200))
+    page = "docs/findings.md#loads-that-failed-together-starve-the-first-of-them"
+    assert shown.getvalue().count(f"(1 run, vLLM's own: {page})") == len(STARVED)
+
+
+@pytest.mark.parametrize(
+    ("defect", "new"),
+    [
+        pytest.param(SITS_ON_A_LOAD, ["leak/consumer", "liveness/not-ended"], id="on a load"),
+        pytest.param(
+            NEVER_LETS_GO,
+            ["leak/producer", "release-once/never-released/producer"],
+            id="on what was to be read",
+        ),
+    ],
+)
+def test_a_connector_that_sits_on_blocks_fails_all_the_same(
+    defect: Mutant, new: list[str], tmp_path: Path
+) -> None:
+    """In place of vLLM, or beside it."""
+    defect.write(tmp_path)
+    document = campaign_of(served({"overlay": str(tmp_path)}))
+    assert exit_code(document) == ExitCode.VIOLATION
+    assert sorted(document["new_groups"]) == new
 
 
 def test_with_blocks_enough_for_all_each_is_computed_again() -> None:

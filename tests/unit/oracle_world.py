@@ -49,9 +49,15 @@ class Engine:
             blocks=[SimpleNamespace(ref_cnt=0) for _ in range(NUM_BLOCKS)],
             get_num_free_blocks=lambda: sum(b.ref_cnt == 0 for b in self.pool.blocks[1:]),
         )
+        self.tables: dict[str, list[int]] = {}
         self.scheduler = SimpleNamespace(
             requests={},
-            kv_cache_manager=SimpleNamespace(block_pool=self.pool),
+            running=[],
+            kv_holding_waiting=[],
+            finished_recving_kv_req_ids=set(),
+            kv_cache_manager=SimpleNamespace(
+                block_pool=self.pool, get_block_ids=lambda name: (self.tables.get(name, []),)
+            ),
             has_unfinished_requests=lambda: any(
                 not request.is_finished() for request in self.scheduler.requests.values()
             ),
@@ -72,8 +78,10 @@ class Engine:
         for worker in self.workers:
             worker.memory.caches.config = SimpleNamespace(kv_cache_groups=named)
 
-    def add_request(self, request_id: str, *, finished: bool) -> None:
-        self.scheduler.requests[request_id] = SimpleNamespace(is_finished=lambda: finished)
+    def add_request(self, request_id: str, *, finished: bool) -> SimpleNamespace:
+        request = SimpleNamespace(request_id=request_id, is_finished=lambda: finished)
+        self.scheduler.requests[request_id] = request
+        return request
 
 
 class Worker:
@@ -139,11 +147,13 @@ class OracleWorld:
     def hold(self, engine: Engine, request_id: str, blocks: Sequence[int]) -> None:
         for block in blocks:
             engine.pool.blocks[block].ref_cnt += 1
+        engine.tables[request_id] = [*engine.tables.get(request_id, []), *blocks]
         self.tell("blocks_held", engine.name, request_id, 0, list(blocks))
 
     def free(self, engine: Engine, request_id: str, blocks: Sequence[int]) -> None:
         for block in blocks:
             engine.pool.blocks[block].ref_cnt -= 1
+        engine.tables.pop(request_id, None)
         self.tell("blocks_freed", engine.name, request_id)
 
     def transfer(

@@ -38,7 +38,12 @@ def manager() -> Manager:
 @pytest.fixture
 def told(manager: Manager) -> list[Any]:
     told: list[Any] = []
-    BlockLedger(manager, lambda *held: told.append(held), told.append)
+    BlockLedger(
+        manager,
+        lambda *held: told.append(held),
+        told.append,
+        lambda refused: told.append(f"none for {refused}"),
+    )
     return told
 
 
@@ -46,12 +51,12 @@ R0, R1 = SimpleNamespace(request_id="r0"), SimpleNamespace(request_id="r1")
 
 
 def test_new_blocks_are_told_once_and_the_end_once(manager: Manager, told: list[Any]) -> None:
-    """What a request already holds is no news, and a failed allocation gives nothing."""
+    """What a request already holds is no news; a failed allocation gives nothing, and is told."""
     manager.allocate_slots(R0, 4, 5)
     manager.allocate_slots(R0)
     manager.allocate_slots(R0, 6)
     manager.free(R0)
-    assert told == [("r0", 0, [4, 5]), ("r0", 0, [6]), "r0"]
+    assert told == [("r0", 0, [4, 5]), "none for r0", ("r0", 0, [6]), "r0"]
 
 
 def test_blocks_taken_early_are_held_until_they_are_in_the_pool(
