@@ -1,7 +1,7 @@
 """vLLM's queue, where loads that failed together starve the first of them (docs/findings.md).
 
-A request whose load has ended keeps its blocks until the scheduler comes to it, and it comes to nobody
-behind one that wants more blocks than are free. The connector has told all that it has to tell then.
+A request whose load has ended keeps its blocks until the scheduler comes to it, and it comes to
+nobody behind one that wants more blocks than are free. The connector has told all by then.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What leak and liveness make of vLLM's starved queue (docs/findings.md), and of what is like it."""
+"""What leak and liveness make of vLLM's starved queue (docs/findings.md), and of its like."""
 
 from __future__ import annotations
 
