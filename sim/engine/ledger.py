@@ -1,8 +1,9 @@
 """Who holds which block of an engine, as its own scheduler sees it.
 
-The ledger listens to the KV cache manager's verbs, allocate and free, and passes on what changed
-and for whom there were too few. Blocks that the scheduler takes from a request before a step in flight is over count as held until
-they are back in the pool. It changes nothing: the scheduler's own bookkeeping stays the authority.
+The ledger listens to the KV cache manager's verbs, allocate and free, and passes on what changed,
+and for whom there were too few. Blocks that the scheduler takes from a request before a step in
+flight is over count as held until they are back in the pool. It changes nothing: the scheduler's
+own bookkeeping stays the authority.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ STARVED_QUEUE = "starved-queue"
 def starved_legs(engine: Any, history: BlockHistory) -> list[str]:
     """All requests of ``engine`` (sim.engine.Engine) if its queue is starved, else none.
 
-    It is if nobody runs, a request that has given back what it had for its load was the last to
-    ask for blocks, in vain, and others whose loads have ended hold every block that is not free.
+    It is if nobody runs, the last to ask for blocks was a request that has given back those of its
+    load, and asked in vain, and others whose loads have ended hold every block that is not free.
     So it is not if anything else keeps a block: a load that goes on, or a request that has ended.
     """
     if not engine.alive or engine.loop is None:
@@ -31,7 +31,7 @@ def starved_legs(engine: Any, history: BlockHistory) -> list[str]:
         request.request_id: {*chain(*manager.get_block_ids(request.request_id))} - {NULL_BLOCK}
         for request in scheduler.kv_holding_waiting
     }
-    is_refused = any(leg_of(name) == refused and not blocks for name, blocks in held.items())
+    is_refused = refused in map(leg_of, held)
     idle = {*chain(*(blocks for name, blocks in held.items() if name in has_ended))}
     taken = manager.block_pool.num_gpu_blocks - 1 - manager.block_pool.get_num_free_blocks()
     if scheduler.running or not is_refused or not idle or len(idle) != taken:

@@ -26,6 +26,12 @@ def starved() -> OracleWorld:
     return world
 
 
+def hold_before(world: OracleWorld, leg: str) -> None:
+    """Before somebody asked in vain."""
+    world.hold(world.d0, leg, [9])
+    world.tell("blocks_refused", "d0", "r0-d0")
+
+
 def found(world: OracleWorld) -> list[tuple[str, str | None]]:
     world.at(300).finish()
     return [(violation.oracle, violation.evidence.get("kind")) for violation in world.violations]
@@ -47,8 +53,9 @@ def test_all_that_follows_from_it_has_a_kind_of_its_own() -> None:
             lambda world: world.d0.scheduler.finished_recving_kv_req_ids.clear(),
             id="a load goes on",
         ),
-        pytest.param(lambda world: world.hold(world.d0, "r9-d0", [9]), id="another holds a block"),
-        pytest.param(lambda world: world.hold(world.d0, "r0-d0", []), id="somebody got blocks"),
+        pytest.param(lambda world: hold_before(world, "r9-d0"), id="another holds a block"),
+        pytest.param(lambda world: hold_before(world, "r0-d0"), id="it holds one itself"),
+        pytest.param(lambda world: world.hold(world.d0, "r1-d0", [6]), id="somebody got blocks"),
         pytest.param(lambda world: world.tell("blocks_refused", "d0", "r2-d0"), id="not from it"),
         pytest.param(lambda world: world.d0.scheduler.running.append("r3-d0"), id="one runs"),
         pytest.param(lambda world: world.free(world.d0, "r1-d0", [0, 4, 5]), id="all is free"),
