@@ -35,7 +35,7 @@ class Leak(Oracle):
         }
         if free == idle and not left:
             return
-        is_starved = starved_legs(engine, self.context.blocks) == list(left)
+        num_starved = len(starved_legs(engine, self.context.blocks))
         self.report(
             f"{engine.name} at rest: {idle - free} of {idle} blocks are not free; "
             + (self._held(engine.name, left) or "no request is left that could hold them"),
@@ -43,7 +43,7 @@ class Leak(Oracle):
             free=free,
             idle=idle,
             requests=left,
-            **({"kind": STARVED_QUEUE} if is_starved else {}),
+            **({"kind": STARVED_QUEUE} if 0 < num_starved == len(scheduler.requests) else {}),
         )
 
     def _held(self, node: str, left: dict[str, str]) -> str:
