@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from protocol_consumer import arrives_at_consumer, consumer_events
 from protocol_producer import NO_REQUEST, arrives_at_producer, producer_events
-from protocol_world import Kind, Limits, Message, Read, Sibling, World, require, send
+from protocol_world import Defect, Kind, Limits, Message, Read, Sibling, World, require, send
 
 from connector.core.hold import HoldState
 from connector.core.load import LOAD, LoadState
@@ -29,7 +29,7 @@ def successors(world: World, limits: Limits) -> Iterator[World]:
     yield from consumer_events(world, limits)
     yield from _network(world, limits)
     if limits.crashes:
-        yield from _crashes(world)
+        yield from crashes(world)
 
 
 _TO_CONSUMER = (Kind.OFFER, Kind.WELCOME, Kind.HELD, Kind.GONE)
@@ -41,7 +41,7 @@ def _network(world: World, limits: Limits) -> Iterator[World]:
         if index and world.net[index - 1] == message:
             continue
         rest = world._replace(net=world.net[:index] + world.net[index + 1 :])
-        yield _deliver(rest, message, limits)
+        yield deliver(rest, message, limits)
         if num_faults >= limits.max_faults or message.kind not in limits.kinds:
             continue
         if message.kind not in world.lost:
@@ -56,22 +56,27 @@ def without_inert(world: World, limits: Limits) -> World:
     When such a message arrives, or whether it is lost, makes no difference, so nothing is missed
     and the search has far fewer worlds to visit.
     """
-    inert = [message for message in world.net if _is_inert(world, message)]
+    inert = [message for message in world.net if _is_inert(world, message, limits)]
     for message in inert:
         rest = list(world.net)
         rest.remove(message)
         world = world._replace(net=tuple(rest))
-        after = _deliver(world, message, limits)
+        after = deliver(world, message, limits)
         replies = [m for m in after.net if m not in world.net]
         require(after._replace(net=world.net) == world, f"a late {message} changes something")
-        require(all(_is_inert(after, m) for m in replies), f"the reply to a late {message} counts")
+        require(
+            all(_is_inert(after, m, limits) for m in replies),
+            f"the reply to a late {message} counts",
+        )
     return world
 
 
-def _is_inert(world: World, message: Message) -> bool:
+def _is_inert(world: World, message: Message, limits: Limits) -> bool:
     if message.kind is Kind.OFFER:
         return not world.consumer_up or world.request is not None
     if message.kind is Kind.RELEASE:
+        if limits.defect is Defect.REPEATED_RELEASE and world.producer_up:
+            return False
         return _is_stale(world, message) or world.holds[message.rank] is HoldState.GONE
     if message.kind is Kind.RENEW:
         over = (HoldState.GONE, HoldState.RELEASED_EARLY)
@@ -87,13 +92,13 @@ def _is_stale(world: World, message: Message) -> bool:
     return not world.producer_up or (message.incarnation, message.number) != current
 
 
-def _deliver(world: World, message: Message, limits: Limits) -> World:
+def deliver(world: World, message: Message, limits: Limits) -> World:
     if message.kind in _TO_CONSUMER:
         return arrives_at_consumer(world, message, limits) if world.consumer_up else world
     return arrives_at_producer(world, message, limits) if world.producer_up else world
 
 
-def _crashes(world: World) -> Iterator[World]:
+def crashes(world: World) -> Iterator[World]:
     if world.consumer_up and world.request is not None:
         # Its NIC answers nothing any more, so nothing lands either.
         none = tuple(Read.ERROR if r is Read.IN_FLIGHT else r for r in world.reads)

@@ -58,9 +58,9 @@ def _requests(world: World, limits: Limits) -> Iterator[World]:
             yield dropped
             yield send(offered, Message(Kind.OFFER))
         else:
-            yield offered._replace(reader=Reader.READING)
+            yield offered._replace(readers=(Reader.READING,) * len(world.readers))
     is_idle = world.freed and all(hold is HoldState.GONE for hold in world.holds)
-    if limits.second_request and world.reader is Reader.NONE and is_idle and not at_rest(world):
+    if limits.second_request and not world.has_second and is_idle and not at_rest(world):
         n = len(world.holds)
         yield world._replace(
             **{**NO_REQUEST, "freed": False},
@@ -68,13 +68,12 @@ def _requests(world: World, limits: Limits) -> Iterator[World]:
             holds=(HoldState.EXPECTED,) * n,
             to_ranks=((),) * n,
             sent=(False,) * n,
-            reader=Reader.WAITING,
+            readers=(Reader.WAITING,) * n,
         )
-    if world.reader is Reader.READING:
-        world = world._replace(reader=Reader.DONE)
-        for rank in range(len(world.holds)):
-            world = _hold(world, rank, HoldEvent.RELEASED)
-        yield world
+    for rank, reader in enumerate(world.readers):
+        if reader is Reader.READING:
+            read = world._replace(readers=put(world.readers, rank, Reader.DONE))
+            yield _hold(read, rank, HoldEvent.RELEASED)
 
 
 NO_REQUEST: dict[str, Any] = {"lease": None, "is_due": False, "dropped": False, "freed": True}
@@ -118,7 +117,7 @@ def _lease(world: World, event: LeaseEvent) -> World:
             world = world._replace(is_due=False)
         elif action is LeaseAction.FREE:
             require(not world.freed, "the blocks are freed twice")
-            is_read = world.reader is Reader.READING and not was_revoked
+            is_read = Reader.READING in world.readers and not was_revoked
             require(not is_read, "blocks are freed that another request reads")
             is_taken = world.is_first and is_shared(world) and not was_revoked
             require(not is_taken, "blocks are freed that another leg reads")
@@ -147,6 +146,8 @@ def arrives_at_producer(world: World, message: Message, limits: Limits) -> World
     if message.kind is Kind.HELLO:
         return send(world, Message(Kind.WELCOME, message.rank, world.incarnation))
     if not _is_about_current(world, message, limits):
+        if limits.defect is Defect.REPEATED_RELEASE and message.kind is Kind.RELEASE:
+            return _refuse_once(world, message)
         is_question = message.kind is Kind.ASK
         return send(world, message._replace(kind=Kind.GONE)) if is_question else world
     event = {
@@ -155,6 +156,16 @@ def arrives_at_producer(world: World, message: Message, limits: Limits) -> World
         Kind.RELEASE: HoldEvent.RELEASED,
     }[message.kind]
     return _hold(world, message.rank, event)
+
+
+def _refuse_once(world: World, message: Message) -> World:
+    """A release of another hold arrives at a rank with `Defect.REPEATED_RELEASE`."""
+    if message.incarnation == world.incarnation:
+        return world
+    others_sent = world.sent[: message.rank] + world.sent[message.rank + 1 :]
+    if world.refused[message.rank] and any(others_sent):
+        return _hold(world, message.rank, HoldEvent.RELEASED)
+    return world._replace(refused=put(world.refused, message.rank, True))
 
 
 _STALE = {

@@ -31,9 +31,9 @@ def explore(limits: Limits) -> tuple[int, int]:
                 numbers[after] = len(numbers)
                 predecessors.append(array("I"))
                 queue.append(after)
-            if not _is_fault(world, after):
+            if not is_fault(world, after):
                 predecessors[numbers[after]].append(number)
-    stuck = _first_stuck(predecessors, resting)
+    stuck = first_stuck(predecessors, resting)
     require(stuck is None, f"this world never comes to rest: {list(numbers)[stuck or 0]}")
     return len(numbers), len(resting)
 
@@ -50,13 +50,13 @@ def check_search(limits: Limits, expected: int) -> None:
     assert f"{worlds:,}" in DOCUMENT.read_text()
 
 
-def _is_fault(before: World, after: World) -> bool:
+def is_fault(before: World, after: World) -> bool:
     """Whether something went wrong in between; coming to rest must not depend on that."""
     went_down = (before.producer_up, before.consumer_up) > (after.producer_up, after.consumer_up)
     return went_down or before.lost != after.lost or before.repeated != after.repeated
 
 
-def _first_stuck(predecessors: list[array[int]], resting: list[int]) -> int | None:
+def first_stuck(predecessors: list[array[int]], resting: list[int]) -> int | None:
     """The number of a world from which no world at rest can be reached."""
     reaches = bytearray(len(predecessors))
     queue = deque(resting)

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from connector.core.hold import HoldEvent, HoldState, LeaseState
 from connector.core.load import LoadState
 from connector.core.request import RequestState
+from connector.core.tables import Symbol
 
 
-class Kind(Enum):
+class Kind(Symbol):
     """Messages between the engines, the router's hand-off included."""
 
     OFFER = auto()
@@ -38,7 +39,7 @@ class Message(NamedTuple):
         return (self.kind.value, self.rank, self.incarnation, self.number)
 
 
-class Read(Enum):
+class Read(Symbol):
     """The reads of one consumer rank, taken together."""
 
     NONE = auto()
@@ -50,8 +51,8 @@ class Read(Enum):
     ERROR = auto()
 
 
-class Reader(Enum):
-    """The reader of the second request."""
+class Reader(Symbol):
+    """The second request's reader, as a rank of the producer sees it."""
 
     NONE = auto()
     WAITING = auto()
@@ -59,7 +60,7 @@ class Reader(Enum):
     DONE = auto()
 
 
-class Sibling(Enum):
+class Sibling(Symbol):
     """Another decode leg of the first request on the same consumer, as a rank sees it."""
 
     NONE = auto()
@@ -79,7 +80,9 @@ class World(NamedTuple):
     renewals: tuple[int | None, ...] = ()
     """Numbers of renewed holds that ranks report."""
     number: int = 0
-    reader: Reader = Reader.NONE
+    readers: tuple[Reader, ...] = ()
+    refused: tuple[bool, ...] = ()
+    """Ranks that have refused a release of an earlier start; counted with a planted defect only."""
     dropped: bool = False
     freed: bool = False
     holds: tuple[HoldState, ...] = ()
@@ -108,7 +111,12 @@ class World(NamedTuple):
     @property
     def is_first(self) -> bool:
         """Whether the producer serves, or has served last, the first request."""
-        return self.reader is Reader.NONE and self.incarnation == 0
+        return self.incarnation == 0 and not self.has_second
+
+    @property
+    def has_second(self) -> bool:
+        """Whether the second request has come."""
+        return any(reader is not Reader.NONE for reader in self.readers)
 
 
 class Defect(Enum):
@@ -124,6 +132,9 @@ class Defect(Enum):
     """A rank takes a release of an earlier start's hold for one of its own."""
     STALE_QUESTION = auto()
     STALE_RENEWAL = auto()
+    REPEATED_RELEASE = auto()
+    """A rank refuses a release of an earlier start once; a repetition counts as one of its own when
+    another rank is done."""
     FIRST_LEG_RELEASES = auto()
     """A rank does not look whether other legs share the hold."""
 
@@ -161,6 +172,8 @@ def start(limits: Limits) -> World:
         holds=(HoldState.EXPECTED,) * n,
         to_ranks=((),) * n,
         renewals=(None,) * n,
+        readers=(Reader.NONE,) * n,
+        refused=(False,) * n,
         sent=(False,) * n,
         loads=(None,) * n,
         reads=(Read.NONE,) * n,
@@ -176,7 +189,7 @@ def at_rest(world: World) -> bool:
     """Nothing is held, waited for, in flight or unread, on any side."""
     no_hold = all(hold is HoldState.GONE for hold in world.holds)
     consumer = world.request in (None, RequestState.OVER)
-    is_read = world.reader in (Reader.WAITING, Reader.READING)
+    is_read = any(reader in (Reader.WAITING, Reader.READING) for reader in world.readers)
     is_read |= is_shared(world)
     no_orders = not any(world.to_ranks) and not any(n is not None for n in world.renewals)
     producer = world.producer_up and world.freed and no_hold and no_orders
