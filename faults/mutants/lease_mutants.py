@@ -57,4 +57,19 @@ LEASE_MUTANTS = (
         | {"workload.requests": "16", "workload.interval_ms": "200", "base_us": "50000"},
         faults=("crash",),
     ),
+    Mutant(
+        name="release-of-earlier-start",
+        breaks="A release of an earlier start frees the blocks of a hold that a rank still knows.",
+        module="connector.holds",
+        qualname="HoldBook.release",
+        right="if hold is None or hold.expected.transfer_id != transfer_id:",
+        wrong="stale = self._by_number.get(hold_id.number) if hold_id and hold is None else None\n"
+        "            if stale is not None:\n"
+        "                self._sent.append(stale.expected.request_id)\n"
+        "            if hold is None or hold.expected.transfer_id != transfer_id:",
+        # As of hold-of-earlier-start: the first start's readers are done when the second has holds.
+        settings=QUEUED
+        | {"workload.requests": "16", "workload.interval_ms": "200", "base_us": "50000"},
+        faults=("crash",),
+    ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from protocol_joint import check_joint_search
 from protocol_search import check_search, explore
 from protocol_world import Kind, Limits
 
@@ -70,3 +71,10 @@ def test_one_loss_and_one_repetition_of_a_kind_keep_the_invariants(kind: Kind) -
     plain, repeated = OF_ONE_KIND[kind]
     check_search(replace(limits, repeating_ranks=0), plain)
     check_search(limits, repeated)
+
+
+@pytest.mark.requirement("R17", "S1", "S2", "S3", "S5", "S6")
+def test_everything_at_once_keeps_the_invariants() -> None:
+    """Two ranks and two requests, either engine's crash, leases that expire, and messages that are
+    lost and repeated as often as it may be, in one search."""
+    check_joint_search(Limits(ranks=2, repeating_ranks=0), 60_209)

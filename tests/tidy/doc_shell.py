@@ -39,6 +39,7 @@ SOAK = (
     "python -m pytest -x -q tests/unit/test_kernel.py",
     "python -m pytest -q -s tests/scenario/test_connector_first_token.py",
     "python -m pytest -q -s tests/unit/test_connector_protocol.py",
+    "python -m pytest -q tests/unit/test_protocol_joint.py",
 )
 """Run by ``tests/soak/test_shell_lines.py``, in a copy of the sources."""
 
