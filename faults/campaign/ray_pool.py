@@ -2,11 +2,15 @@
 
 Ray distributes them, and starts another process where one has died. At most as many are handed to
 it as it can run at once, so however many seeds there are, few of them are in memory.
+
+Processes and machines of a cluster are lost for reasons that no seed has to do with, so a seed that
+was lost with one is handed out once more.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
@@ -29,6 +33,15 @@ _CONNECTS_WITHIN_S = 10.0
 _ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
+@dataclass(frozen=True)
+class _Given:
+    """A job that Ray has, since when, and whether that is for the second time."""
+
+    job: Job
+    since_s: float
+    again: bool
+
+
 class RayPool:
     """Up to ``jobs`` tasks, or one for each processor of the cluster; each seed takes at most
     ``limit_s`` of wall time once it runs.
@@ -42,7 +55,7 @@ class RayPool:
         self._address = address or "auto"
         self._jobs = jobs
         self._limit_s = limit_s
-        self._at_work: dict[Any, tuple[Job, float]] = {}
+        self._at_work: dict[Any, _Given] = {}
 
     def __enter__(self) -> RayPool:
         """Connect.
@@ -90,18 +103,21 @@ class RayPool:
                     return
                 done, _ = self._ray.wait(list(self._at_work), timeout=_LOOKS_EVERY_S)
                 for task in done:
-                    yield self._take(task)
+                    result = self._take(task)
+                    if result is not None:
+                        yield result
         finally:
             for task in self._at_work:
                 self._ray.cancel(task, force=True)
             self._at_work.clear()
 
-    def _give(self, job: Job) -> None:
+    def _give(self, job: Job, *, again: bool = False) -> None:
         task = self._task.remote(msgspec.json.encode(job), self._software, self._limit_s)
-        self._at_work[task] = (job, wall_clock())
+        self._at_work[task] = _Given(job, wall_clock(), again)
 
-    def _take(self, task: Any) -> SeedResult:
-        job, since_s = self._at_work.pop(task)
+    def _take(self, task: Any) -> SeedResult | None:
+        """The result of ``task``; None if it was lost for the first time, and is given anew."""
+        given = self._at_work.pop(task)
         errors = self._ray.exceptions
         try:
             answer, files = self._ray.get(task)
@@ -111,14 +127,18 @@ class RayPool:
                 "faultlab, vLLM and Python on every machine of the cluster"
             ) from error
         except errors.RayError as error:
-            return lost(job.seed, self._told(error, since_s), since_s)
+            return self._lost(given, error)
         result = msgspec.json.decode(answer, type=SeedResult)
-        return _brought_home(result, job, files) if files else result
+        return _brought_home(result, given.job, files) if files else result
 
-    def _told(self, error: Exception, since_s: float) -> str:
-        if wall_clock() - since_s >= self._limit_s:
-            return f"the worker process died or did not finish it within {self._limit_s:g} s"
-        return f"the worker process died ({type(error).__name__})"
+    def _lost(self, given: _Given, error: Exception) -> SeedResult | None:
+        how = f"the worker process was lost twice ({type(error).__name__})"
+        if wall_clock() - given.since_s >= self._limit_s:
+            how = f"the worker process died or did not finish it within {self._limit_s:g} s"
+        elif not given.again:
+            self._give(given.job, again=True)
+            return None
+        return lost(given.job.seed, how, given.since_s)
 
 
 def _require_listener(address: str) -> None:

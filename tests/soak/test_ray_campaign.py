@@ -1,4 +1,4 @@
-"""Campaigns on a Ray cluster of this machine: two worker processes, one of which is killed."""
+"""Campaigns on a Ray cluster of this machine, whose worker processes and nodes are killed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from faults.campaign import ray_pool
@@ -60,15 +61,15 @@ def without_place(line: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in line.items() if key not in ("wall_s", "artifact")}
 
 
-def workers(cluster: Any) -> list[int]:
-    """Processes of ``cluster`` that run a seed now."""
-    session = cluster.head_node.get_session_dir_path()
+def at_work(node: Any) -> list[int]:
+    """Processes of ``node`` that run a seed now."""
+    (raylet,) = node.all_processes["raylet"]
     found = []
     for process in Path("/proc").iterdir():
         try:
             if (process / "cmdline").read_bytes().startswith(b"ray::run_remotely"):
                 parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
-                if session in Path(f"/proc/{parent}/cmdline").read_text():
+                if int(parent) == raylet.process.pid:
                     found.append(int(process.name))
         except OSError:
             continue  # it has ended meanwhile
@@ -106,19 +107,45 @@ def test_a_campaign_on_ray_is_the_local_one(cluster: Any, tmp_path: Path) -> Non
         assert (artifact / "events.jsonl").stat().st_size > 0
 
 
-def test_a_worker_that_is_killed_costs_its_seed_only(cluster: Any) -> None:
-    """As on this machine; Ray starts another process."""
+def found_by(cluster: Any, node: Any, lose: Callable[[], None]) -> dict[int, SeedResult]:
+    """The results of a campaign during which ``lose`` is called, once ``node`` runs a seed."""
     found: dict[int, SeedResult] = {}
+    lost = False
     with RayPool(cluster.address, None, 600.0) as pool:
         for result in pool.run(iter(SEEDS), lambda seed: Job(seed, OPTIONS)):
-            if not found:
-                os.kill(workers(cluster)[0], signal.SIGKILL)
             found[result.seed] = result
-    assert sorted(found) == list(SEEDS)
-    (dead,) = (result for result in found.values() if result.status == "error")
-    assert dead.detail == "the worker process died (WorkerCrashedError)"
-    other = max(found.keys() - {dead.seed})
-    assert found[other].event_hash == run_job(Job(other, OPTIONS)).event_hash
+            if not lost and at_work(node):
+                lose()
+                lost = True
+    assert lost
+    return found
+
+
+def require_those_of_here(found: dict[int, SeedResult]) -> None:
+    here = [run_job(Job(seed, OPTIONS)) for seed in SEEDS]
+    assert [what(found[seed]) for seed in sorted(found)] == [what(result) for result in here]
+
+
+def what(result: SeedResult) -> SeedResult:
+    """All but the time that it took."""
+    return msgspec.structs.replace(result, wall_s=0.0)
+
+
+def test_a_worker_that_is_killed_costs_no_result(cluster: Any) -> None:
+    """Ray starts another process, and the seed is handed out once more."""
+
+    def kill() -> None:
+        os.kill(at_work(cluster.head_node)[0], signal.SIGKILL)
+
+    require_those_of_here(found_by(cluster, cluster.head_node, kill))
+
+
+def test_a_node_that_is_lost_costs_no_result(cluster: Any) -> None:
+    """With all that ran on it; the nodes that are left run its seeds."""
+    node = cluster.add_node(num_cpus=1)
+    found = found_by(cluster, node, lambda: cluster.remove_node(node, allow_graceful=False))
+    assert not node.any_processes_alive()
+    require_those_of_here(found)
 
 
 def test_a_seed_that_takes_too_long_is_an_error(cluster: Any) -> None:

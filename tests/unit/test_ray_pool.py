@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,8 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from faults.campaign.campaign import Campaign
+from faults.campaign.plan import Plan
 from faults.campaign.ray_pool import RayPool
 from faults.campaign.result import SeedResult
+from faults.campaign.store import Store
 from faults.campaign.swarm import SwarmOptions
 from faults.campaign.worker import Job
 from faults.cli import dispatch
@@ -43,8 +48,11 @@ class FakeRay:
 
     def __init__(self, answer: Callable[[Job], Any]) -> None:
         self.answer = answer
-        self.tasks: list[Job] = []
+        self.handed_out = 0
+        self.tries: Counter[int] = Counter()
+        """Of seeds that have no result."""
         self.most_at_work = 0
+        self._tasks: dict[int, Job] = {}
         self.cancelled: list[int] = []
         self.options: dict[str, Any] = {}
         self.environment: dict[str, str] = {}
@@ -66,22 +74,25 @@ class FakeRay:
         return lambda function: SimpleNamespace(remote=self._submit)
 
     def _submit(self, job: bytes, software: Any, limit_s: float) -> int:
-        self.tasks.append(msgspec.json.decode(job, type=Job))
-        return len(self.tasks) - 1
+        self.handed_out += 1
+        self._tasks[self.handed_out] = given = msgspec.json.decode(job, type=Job)
+        self.tries[given.seed] += 1
+        return self.handed_out
 
     def wait(self, tasks: list[int], timeout: float) -> tuple[list[int], list[int]]:
         self.most_at_work = max(self.most_at_work, len(tasks))
         return tasks[-1:], tasks[:-1]
 
     def get(self, task: int) -> Any:
-        answer = self.answer(self.tasks[task])
+        answer = self.answer(self._tasks.pop(task))
         if isinstance(answer, Exception):
             raise answer
         result, files = answer
+        del self.tries[result.seed]
         return msgspec.json.encode(result), files
 
     def cancel(self, task: int, *, force: bool) -> None:
-        self.cancelled.append(self.tasks[task].seed)
+        self.cancelled.append(self._tasks.pop(task).seed)
 
 
 def passed(job: Job) -> Any:
@@ -128,14 +139,61 @@ def test_workers_get_what_runs_depend_on(pool_on: Callable[..., RayPool]) -> Non
         assert ray.options == {"num_cpus": 1, "max_retries": 0}
 
 
-def test_a_lost_worker_costs_its_seed_only(pool_on: Callable[..., RayPool]) -> None:
-    """It is an error that says how, and the others have their results."""
+def test_a_seed_that_was_lost_is_handed_out_once_more(pool_on: Callable[..., RayPool]) -> None:
+    """A worker or a machine that is lost costs no result."""
+
+    def answer(job: Job) -> Any:
+        lost = job.seed in (1, 4) and ray.tries[job.seed] == 1
+        return RayError("gone") if lost else passed(job)
+
+    ray = FakeRay(answer)
+    with pool_on(ray) as pool:
+        results = sorted(pool.run(iter(range(6)), job), key=lambda result: result.seed)
+    assert results == [SeedResult(seed=seed, status="passed") for seed in range(6)]
+    assert ray.most_at_work == 3
+
+
+def test_a_seed_that_is_lost_twice_is_an_error(pool_on: Callable[..., RayPool]) -> None:
+    """It may well be its own doing; it says how, and the others have their results."""
     ray = FakeRay(lambda job: RayError("gone") if job.seed == 2 else passed(job))
     with pool_on(ray) as pool:
         results = {result.seed: result for result in pool.run(iter(range(6)), job)}
     assert sorted(results) == list(range(6))
     assert [seed for seed, result in results.items() if result.status == "error"] == [2]
-    assert results[2].detail == "the worker process died (RayError)"
+    assert results[2].detail == "the worker process was lost twice (RayError)"
+    assert ray.tries == {2: 2}
+
+
+def test_a_seed_that_took_too_long_is_not_tried_again(pool_on: Callable[..., RayPool]) -> None:
+    """It would take as long once more."""
+    ray = FakeRay(lambda job: RayError("gone"))
+    with pool_on(ray, 0.0) as pool:
+        (result,) = pool.run(iter([0]), job)
+    assert result.detail == "the worker process died or did not finish it within 0 s"
+    assert ray.handed_out == 1
+
+
+@pytest.mark.parametrize("seeds", [5_000, pytest.param(1_000_000, marks=pytest.mark.soak)])
+def test_nothing_grows_with_the_seeds(
+    pool_on: Callable[..., RayPool], tmp_path: Path, seeds: int
+) -> None:
+    """Of a whole campaign: results go to the disk as they come, and few seeds are at work."""
+    ray, blocks = FakeRay(passed), dict[int, int]()
+
+    def look(result: SeedResult) -> None:
+        if result.seed in (seeds // 5, seeds - 10):
+            gc.collect()
+            blocks[result.seed] = sys.getallocatedblocks()
+
+    plan = Plan(options=OPTIONS, first=0, end=seeds)
+    with Store(tmp_path / "c", plan) as store, pool_on(ray) as pool:
+        campaign = Campaign(store)
+        campaign.run(pool, None, look)
+        document = campaign.document()
+    assert (document["runs"], document["passed"]) == (seeds, seeds)
+    assert ray.most_at_work == 3
+    early, late = blocks.values()
+    assert late - early < 100, blocks
 
 
 def test_leaving_ends_what_is_at_work(pool_on: Callable[..., RayPool]) -> None:
