@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from sim.kernel.frames import is_guest, place
-from sim.kernel.task import call_site_from
+from sim.kernel.frames import is_guest, outside_testbed, place
 from sim.units import ns_to_seconds
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _guest_place(inner: FrameType) -> str:
     frame: FrameType | None = inner
     while frame is not None and not is_guest(frame):
         frame = frame.f_back
-    return place(frame) if frame is not None else call_site_from(inner)
+    return place(frame or outside_testbed(inner) or inner)
 
 
 @contextmanager

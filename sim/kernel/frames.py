@@ -12,7 +12,7 @@ from types import CodeType, FrameType
 
 from sim.kernel.plain_text import GUEST_ROOT, plain
 
-_TESTBED = "sim."
+_TESTBED = ("sim.", "faults.")
 _IMPORT_SYSTEM = "importlib._bootstrap"
 _MAX_LINES = 40
 
@@ -28,8 +28,16 @@ def is_guest(frame: FrameType) -> bool:
 
 
 def is_testbed(frame: FrameType) -> bool:
-    """Whether ``frame`` belongs to the simulator."""
+    """Whether ``frame`` belongs to the simulator or to what disturbs it."""
     return module_of(frame).startswith(_TESTBED)
+
+
+def outside_testbed(inner: FrameType) -> FrameType | None:
+    """``inner``, or its innermost caller that does not belong to the testbed, if there is one."""
+    frame: FrameType | None = inner
+    while frame is not None and is_testbed(frame):
+        frame = frame.f_back
+    return frame
 
 
 def original_name(module: str) -> str:

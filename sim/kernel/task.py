@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import greenlet
 
-from sim.kernel.frames import is_testbed, place
+from sim.kernel.frames import outside_testbed, place
 from sim.kernel.process import Process
 
 if TYPE_CHECKING:
@@ -73,24 +73,23 @@ class Task(greenlet.greenlet):
     def describe_wait(self) -> str:
         """Who waits for what and where, for a deadlock report."""
         waiting = self.waiting_for if isinstance(self.waiting_for, str) else self.waiting_for()
-        return f"{self.path} waits for {waiting or 'its first turn'} at {self._call_site()}"
-
-    def _call_site(self) -> str:
         inner: FrameType | None = self.gr_frame
-        return "(not started)" if inner is None else call_site_from(inner)
+        at = "" if inner is None else f" at {_call_site_from(inner)}"
+        return f"{self.path} waits for {waiting or 'its first turn'}{at}"
 
 
 def call_site() -> str:
-    """``module:line in function`` of the innermost caller that is not the testbed's."""
-    return call_site_from(sys._getframe(1))
+    """``module:line in function`` of the innermost caller that is not the testbed's.
+
+    Never a line of the testbed: the text may be part of the record of a run, which has to be the
+    same after an edit there.
+    """
+    return _call_site_from(sys._getframe(1))
 
 
-def call_site_from(inner: FrameType) -> str:
-    """The same as seen from frame ``inner``; ``inner`` itself if all is the testbed's."""
-    frame: FrameType | None = inner
-    while frame is not None and is_testbed(frame):
-        frame = frame.f_back
-    return place(frame or inner)
+def _call_site_from(inner: FrameType) -> str:
+    frame = outside_testbed(inner)
+    return "a place of the testbed" if frame is None else place(frame)
 
 
 @dataclass(frozen=True)

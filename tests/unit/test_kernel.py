@@ -300,3 +300,17 @@ def test_the_place_of_a_wait_is_the_same_on_every_machine(kernel: Kernel, proces
     kernel.run()
     (waiter,) = kernel.describe_waiters()
     assert waiter.endswith("at pkg.mod:1 in stuck")
+
+
+def test_a_wait_names_no_line_of_the_testbed(kernel: Kernel, process: Process) -> None:
+    """Its text is part of the record of a run, which an edit of the testbed must not change."""
+    kernel.spawn(process, lambda: None, name="unborn")
+    first = kernel.describe_waiters()
+    for module in ("sim.device", "faults.device"):
+        namespace = {"kernel": kernel, "__name__": module}
+        exec("def serve(): kernel.wait(kernel.event(), what='work')", namespace)
+        kernel.spawn(process, namespace["serve"], name="device", guest=False)
+    kernel.run()
+    own = "p0/core/device waits for work at a place of the testbed"
+    assert first == ["p0/core/unborn waits for its first turn"]
+    assert kernel.describe_waiters() == [own, own]
