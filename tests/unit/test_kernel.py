@@ -8,6 +8,7 @@ import pytest
 
 from sim.errors import DeadlockError, TaskCrashed, TestbedError
 from sim.kernel import Kernel, Node, Process, Seed
+from sim.kernel.task import call_site
 
 
 @pytest.fixture
@@ -307,10 +308,12 @@ def test_a_wait_names_no_line_of_the_testbed(kernel: Kernel, process: Process) -
     kernel.spawn(process, lambda: None, name="unborn")
     first = kernel.describe_waiters()
     for module in ("sim.device", "faults.device"):
-        namespace = {"kernel": kernel, "__name__": module}
-        exec("def serve(): kernel.wait(kernel.event(), what='work')", namespace)
+        namespace = {"kernel": kernel, "call_site": call_site, "__name__": module}
+        code = "def serve(): kernel.wait(kernel.event(), what='work made at ' + call_site())"
+        exec(code, namespace)
         kernel.spawn(process, namespace["serve"], name="device", guest=False)
     kernel.run()
-    own = "p0/core/device waits for work at a place of the testbed"
+    nowhere = "at a place of the testbed"
+    own = f"p0/core/device waits for work made {nowhere} {nowhere}"
     assert first == ["p0/core/unborn waits for its first turn"]
     assert kernel.describe_waiters() == [own, own]
