@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import os
 import signal
 import subprocess
@@ -54,9 +55,15 @@ def _how_it_ended(code: int) -> str:
     return f"exit code {code}" if code > 0 else f"ended by {signal.Signals(-code).name}"
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that has started it ends."""
+def die_with_parent(parent: int | None = None) -> None:
+    """Have the kernel kill this process when the one that has started it ends.
+
+    Args:
+        parent: its process id, with which it is noticed if it ended before the kernel was asked.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if parent not in (None, os.getppid()):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Child:
@@ -82,7 +89,7 @@ class Child:
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     start_new_session=True,
-                    preexec_fn=die_with_parent,
+                    preexec_fn=functools.partial(die_with_parent, os.getpid()),
                 )
             except OSError as error:
                 raise ChildFailed(f"{self.name}: {self._command[0]}: {error.strerror}") from None

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import functools
 import os
 import select
 import signal
@@ -88,7 +89,7 @@ def _run(command: Sequence[str], deadline_s: float, silence_s: float, scratch: s
             stdin=subprocess.PIPE,
             env={**os.environ, "TMPDIR": scratch},
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=functools.partial(die_with_parent, os.getpid()),
         )
     except OSError as error:
         raise Ended(f"{command[0]}: {error.strerror}; needed a command of this host") from None
