@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MORI_CPU_FEATURES = frozenset(
     {
         *("counts", "completions", "posts", "events", "processes", "control-plane"),
-        *("no-device", "operating-system", "transport"),
+        *("no-device", "operating-system", "transport", "attributes"),
     }
 )
 _ROCM_FEATURES = frozenset(

@@ -33,6 +33,9 @@ from sim.kernel import Kernel, Node, Process, Seed
 from sim.units import SECOND, seconds_to_ns
 from sim.verdict import Delay, Drop, Fail, Verdict
 
+_FATAL_TO_A_QUEUE_PAIR = ("QP_FATAL", "QP_REQ_ERR", "QP_ACCESS_ERR")
+"""Events after which a queue pair is in its error state; others about one leave it as it is."""
+
 
 class Once:
     """A rule that answers the first item for which ``answer`` has a verdict, then never again."""
@@ -227,6 +230,10 @@ class SimArm:
     def queue_pairs(self, engine: Any) -> int:
         return len(engine._backend.device.queue_pairs)
 
+    def memory_regions(self, engine: Any) -> tuple[int, int]:
+        device = engine._backend.device
+        return len(device._regions), len(device.regions)
+
     # ----------------------------------------------------------- injection
 
     def _once(
@@ -282,7 +289,7 @@ class SimArm:
 
     def raise_event(self, engine: Any, name: str) -> None:
         device = engine._backend.device
-        queue_pair = device.queue_pairs[0] if name.startswith("QP_") else None
+        queue_pair = device.queue_pairs[0] if name in _FATAL_TO_A_QUEUE_PAIR else None
         self.fabric.raise_event(device, name, queue_pair)
 
     def mute_target(self, pair: Pair) -> None:

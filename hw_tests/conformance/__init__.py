@@ -19,6 +19,7 @@ from hw_tests.conformance import (
     details,
     environment,
     failures,
+    nic,
     notifications,
     promises,
     transfers,
@@ -38,4 +39,5 @@ CASES: list[Case] = [
     *transport.case.all,
     *promises.case.all,
     *details.case.all,
+    *nic.case.all,
 ]

@@ -88,6 +88,13 @@ class Arm(Protocol):
     def queue_pairs(self, engine: Any) -> int:
         """Queue pairs of ``engine`` so far."""
 
+    def memory_regions(self, engine: Any) -> tuple[int, int]:
+        """Memory regions that ``engine`` has asked the NIC for so far, and those not given back."""
+
+    # "attributes"
+    def asked_of_the_nic(self, engine: Any) -> dict[str, int]:
+        """By verbs' names, what the newest queue pair and memory region were made with."""
+
     # "completions"
     def fail_next(self, engine: Any, status: str, work_request: int) -> None:
         """The next posted chain fails at ``work_request`` with a verbs status such as REM_OP."""

@@ -169,13 +169,13 @@ def queue_pair_events_fail_what_is_in_flight(arm: Arm) -> None:
         arm.hold(pair.initiator, 5)
         status = session.write(0, 0, 64, 0)
         arm.raise_event(pair.initiator, name)
-        text = f"verbs async event IBV_EVENT_{name}: queue pair entered Error state"
-        _failed_with(arm, status, text)
+        text = f"verbs async event IBV_EVENT_{name}: queue pair entered Error state and must be "
+        _failed_with(arm, status, f"{text}rebuilt before it can carry traffic again")
         assert not session.alive()
         event = pair.initiator.pop_peer_failure()
         assert event.reason == arm.mori.PeerFailureReason.LOCAL_QP_ERROR
         assert event.remote_engine_key == pair.target.get_engine_desc().key
-        assert event.port_num == 1
+        assert (event.port_num, event.qp_num > 0) == (1, True)
         text = "EP is degraded, rejecting new submissions"
         _failed_with(arm, session.write(0, 0, 64, 1), text)
 
@@ -183,13 +183,16 @@ def queue_pair_events_fail_what_is_in_flight(arm: Arm) -> None:
 @case("2.9", "events", "completions")
 def device_events_fail_every_queue_pair(arm: Arm) -> None:
     """The events carry no key and no queue pair."""
-    for name, reason in (("CQ_ERR", "LOCAL_CQ_ERROR"), ("DEVICE_FATAL", "LOCAL_DEVICE_FATAL")):
+    for name, reason, text in (
+        ("CQ_ERR", "LOCAL_CQ_ERROR", "completion queue failed"),
+        ("DEVICE_FATAL", "LOCAL_DEVICE_FATAL", "device reported a fatal error affecting every"),
+    ):
         pair = arm.pair()
         session = pair.session()
         arm.hold(pair.initiator, 5)
         status = session.write(0, 0, 64, 0)
         arm.raise_event(pair.initiator, name)
-        _failed_with(arm, status, f"verbs async event IBV_EVENT_{name}: ")
+        _failed_with(arm, status, f"verbs async event IBV_EVENT_{name}: {text}")
         assert not session.alive()
         event = pair.initiator.pop_peer_failure()
         assert event.reason == getattr(arm.mori.PeerFailureReason, reason)

@@ -30,12 +30,30 @@ _EVENTS = {
     "QP_FATAL": 1,
     "QP_REQ_ERR": 2,
     "QP_ACCESS_ERR": 3,
+    "COMM_EST": 4,
     "SQ_DRAINED": 5,
+    "PATH_MIG": 6,
+    "PATH_MIG_ERR": 7,
     "DEVICE_FATAL": 8,
     "PORT_ACTIVE": 9,
     "PORT_ERR": 10,
+    "LID_CHANGE": 11,
+    "PKEY_CHANGE": 12,
+    "SM_CHANGE": 13,
+    "QP_LAST_WQE_REACHED": 16,
+    "CLIENT_REREGISTER": 17,
     "GID_CHANGE": 18,
 }
+_ASKED = (
+    *("max_send_wr", "max_recv_wr", "max_cqe", "max_sge", "max_inline", "path_mtu", "hop_limit"),
+    *("min_rnr_timer", "timeout", "retry_count", "rnr_retry", "max_rd_atomic", "region_access"),
+)
+
+
+class _Asked(ctypes.Structure):
+    """struct asked of verbs.c."""
+
+    _fields_ = [(name, ctypes.c_uint32) for name in _ASKED]  # as ctypes has it
 
 
 class MoriCpuArm(RealArm):
@@ -44,8 +62,9 @@ class MoriCpuArm(RealArm):
     def __init__(self) -> None:
         super().__init__()
         self._verbs = ctypes.CDLL("libibverbs.so.1")
-        for name in ("requests", "posts", "queue_pairs"):
+        for name in ("requests", "posts", "queue_pairs", "regions", "regions_left"):
             getattr(self._verbs, f"script_{name}").restype = ctypes.c_uint64
+        self._verbs.script_asked.restype = _Asked
         self._verbs.script_hold.argtypes = [ctypes.c_int, ctypes.c_double]
         self._owners: dict[str, int] = {}
 
@@ -66,6 +85,14 @@ class MoriCpuArm(RealArm):
 
     def queue_pairs(self, engine: Any) -> int:
         return int(self._verbs.script_queue_pairs(self._owner(engine)))
+
+    def memory_regions(self, engine: Any) -> tuple[int, int]:
+        owner = self._owner(engine)
+        return self._verbs.script_regions(owner), self._verbs.script_regions_left(owner)
+
+    def asked_of_the_nic(self, engine: Any) -> dict[str, int]:
+        asked = self._verbs.script_asked(self._owner(engine))
+        return {name: getattr(asked, name) for name in _ASKED}
 
     def _owner(self, engine: Any) -> int:
         return self._owners[key_of(engine)]
@@ -91,4 +118,5 @@ class MoriCpuArm(RealArm):
         self._verbs.script_refuse_send(self._owner(engine))
 
     def raise_event(self, engine: Any, name: str) -> None:
-        self._verbs.script_event(self._owner(engine), _EVENTS[name])
+        result = self._verbs.script_event(self._owner(engine), _EVENTS[name])
+        assert result == 0, f"{name}: needs a queue pair of the engine; make a session first"

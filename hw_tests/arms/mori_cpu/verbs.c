@@ -43,8 +43,14 @@ struct completion {
     struct completion *next;
 };
 
+struct asked { /* of the newest queue pair of an engine, and of its newest memory region */
+    uint32_t max_send_wr, max_recv_wr, max_cqe, max_sge, max_inline, path_mtu, hop_limit;
+    uint32_t min_rnr_timer, timeout, retry_count, rnr_retry, max_rd_atomic, region_access;
+};
+
 struct owner { /* an engine: what it did, and what a test has scripted for it */
-    uint64_t num_requests, num_posts, num_queue_pairs;
+    uint64_t num_requests, num_posts, num_queue_pairs, num_regions, num_regions_left;
+    struct asked asked;
     enum ibv_wc_status fail_status, fail_send_status;
     int fail_request, lose_completions, is_refusing, refuse_after, refuse_sends;
     double held_until;
@@ -116,27 +122,29 @@ static int covers(uint32_t key, uint64_t address, uint64_t length) {
            address + length <= start + region->ibv.length;
 }
 
-static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length) {
+static struct ibv_mr *reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) {
     struct region *region = calloc(1, sizeof *region);
+    struct owner *by = owner_of(pd->context);
     pthread_mutex_lock(&lock);
     uint32_t key = ++last_region;
     region->ibv = (struct ibv_mr){pd->context, pd, addr, length, key, key, key};
     region->is_used = 1;
     regions[key] = region;
+    by->num_regions++, by->num_regions_left++;
+    by->asked.region_access = access;
     pthread_mutex_unlock(&lock);
     return &region->ibv;
 }
 
 #undef ibv_reg_mr
 struct ibv_mr *ibv_reg_mr(struct ibv_pd *pd, void *addr, size_t length, int access) {
-    (void)access;
-    return reg_mr(pd, addr, length);
+    return reg_mr(pd, addr, length, access);
 }
 
 struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length, uint64_t iova,
                                 unsigned int access) {
-    (void)iova, (void)access;
-    return reg_mr(pd, addr, length);
+    (void)iova;
+    return reg_mr(pd, addr, length, access);
 }
 
 struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova,
@@ -149,6 +157,7 @@ struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t leng
 int ibv_dereg_mr(struct ibv_mr *mr) {
     pthread_mutex_lock(&lock);
     ((struct region *)mr)->is_used = 0; /* kept: a late request may still name its key */
+    owner_of(mr->context)->num_regions_left--;
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -512,20 +521,31 @@ struct ibv_qp *ibv_create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr) {
     pthread_mutex_lock(&lock);
     qp->ibv.qp_num = ++last_queue_pair;
     queue_pairs[qp->ibv.qp_num] = qp;
-    owner_of(pd->context)->num_queue_pairs++;
+    struct owner *by = owner_of(pd->context);
+    by->num_queue_pairs++;
+    by->asked.max_send_wr = attr->cap.max_send_wr;
+    by->asked.max_recv_wr = attr->cap.max_recv_wr;
+    by->asked.max_sge = attr->cap.max_send_sge;
+    by->asked.max_inline = attr->cap.max_inline_data;
+    by->asked.max_cqe = attr->send_cq->cqe;
     pthread_mutex_unlock(&lock);
     return &qp->ibv;
 }
 
 int ibv_modify_qp(struct ibv_qp *ibv, struct ibv_qp_attr *attr, int mask) {
     struct queue_pair *qp = (struct queue_pair *)ibv;
+    struct asked *asked = &owner_of(ibv->context)->asked;
     pthread_mutex_lock(&lock);
     if (mask & IBV_QP_STATE) ibv->state = attr->qp_state;
     if (mask & IBV_QP_STATE && attr->qp_state == IBV_QPS_ERR) qp->is_broken = 1;
     if (mask & IBV_QP_DEST_QPN) qp->peer = attr->dest_qp_num;
-    if (mask & IBV_QP_RETRY_CNT) qp->retry_count = attr->retry_cnt;
-    if (mask & IBV_QP_RNR_RETRY) qp->rnr_retry = attr->rnr_retry;
-    if (mask & IBV_QP_TIMEOUT) qp->ack_timeout = attr->timeout;
+    if (mask & IBV_QP_RETRY_CNT) asked->retry_count = qp->retry_count = attr->retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY) asked->rnr_retry = qp->rnr_retry = attr->rnr_retry;
+    if (mask & IBV_QP_TIMEOUT) asked->timeout = qp->ack_timeout = attr->timeout;
+    if (mask & IBV_QP_PATH_MTU) asked->path_mtu = attr->path_mtu;
+    if (mask & IBV_QP_AV) asked->hop_limit = attr->ah_attr.grh.hop_limit;
+    if (mask & IBV_QP_MIN_RNR_TIMER) asked->min_rnr_timer = attr->min_rnr_timer;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC) asked->max_rd_atomic = attr->max_rd_atomic;
     pthread_mutex_unlock(&lock);
     return 0;
 }
@@ -594,6 +614,9 @@ void script_set_devices(int count) { num_devices = count; }
 uint64_t script_requests(int by) { return owners[by].num_requests; }
 uint64_t script_posts(int by) { return owners[by].num_posts; }
 uint64_t script_queue_pairs(int by) { return owners[by].num_queue_pairs; }
+uint64_t script_regions(int by) { return owners[by].num_regions; }
+uint64_t script_regions_left(int by) { return owners[by].num_regions_left; }
+struct asked script_asked(int by) { return owners[by].asked; }
 
 /* The next posted chain fails at `request` with a status of enum ibv_wc_status. */
 void script_fail(int by, int status, int request) {
@@ -623,17 +646,45 @@ static struct queue_pair *first_queue_pair(struct owner *by) {
     return NULL;
 }
 
-/* An asynchronous event, a number of enum ibv_event_type, about the first queue pair or its port. */
-void script_event(int by, int type) {
-    struct ibv_async_event event = {.event_type = type, .element.port_num = 1};
+/* Tell what the event is about; -1 if nothing here could be that. */
+static int set_element(struct ibv_async_event *event, struct queue_pair *qp) {
+    switch (event->event_type) {
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_PATH_MIG:
+    case IBV_EVENT_PATH_MIG_ERR:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+        event->element.qp = &qp->ibv;
+        return 0;
+    case IBV_EVENT_CQ_ERR:
+        event->element.cq = qp->ibv.send_cq;
+        return 0;
+    case IBV_EVENT_SRQ_ERR:
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+    case IBV_EVENT_WQ_FATAL:
+        return -1;
+    default:
+        event->element.port_num = 1;
+        return 0;
+    }
+}
+
+/* An asynchronous event, a number of enum ibv_event_type, about the first queue pair, its
+ * completion queue, port or device. Returns -1 if the engine has no such thing. */
+int script_event(int by, int type) {
+    struct ibv_async_event event = {.event_type = type};
     uint64_t one = 1;
     pthread_mutex_lock(&lock);
     struct queue_pair *qp = first_queue_pair(&owners[by]);
-    struct context *context = qp ? (struct context *)qp->ibv.context : contexts;
-    if (type == IBV_EVENT_CQ_ERR) event.element.cq = qp->ibv.send_cq;
-    if (type == IBV_EVENT_QP_FATAL || type == IBV_EVENT_QP_REQ_ERR || type == IBV_EVENT_QP_ACCESS_ERR)
-        event.element.qp = &qp->ibv;
-    context->events[(context->first_event + context->num_events++) % MAX_EVENTS] = event;
+    int result = qp ? set_element(&event, qp) : -1;
+    if (result == 0) {
+        struct context *context = (struct context *)qp->ibv.context;
+        context->events[(context->first_event + context->num_events++) % MAX_EVENTS] = event;
+        if (write(context->ibv.async_fd, &one, sizeof one) < 0) abort();
+    }
     pthread_mutex_unlock(&lock);
-    if (write(context->ibv.async_fd, &one, sizeof one) < 0) abort();
+    return result;
 }

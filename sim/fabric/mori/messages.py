@@ -34,8 +34,8 @@ _HINTS = {
     ),
 }
 _EVENTS = {
-    "CQ_ERR": "completion queue failed; every queue pair on it must be rebuilt",
-    "DEVICE_FATAL": "every endpoint on the device context is unusable",
+    "CQ_ERR": "completion queue failed, so no further completion can be reaped for this endpoint",
+    "DEVICE_FATAL": "device reported a fatal error affecting every endpoint on its context",
 }
 _QUEUE_PAIR_EVENT = (
     "queue pair entered Error state and must be rebuilt before it can carry traffic again"

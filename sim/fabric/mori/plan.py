@@ -58,7 +58,8 @@ class Items:
     def rejection(self, local_size: int, remote_size: int) -> str | None:
         """Why the library refuses items, of which there are some, or None."""
         if int(self.sizes.max()) > MAX_REQUEST_BYTES:
-            return f"request of {int(self.sizes.max())} bytes exceeds {MAX_REQUEST_BYTES}"
+            size = int(self.sizes.max())
+            return f"single request size {size} exceeds UINT32_MAX; split it before submitting"
         if (
             int((self.local_offsets + self.sizes).max()) > local_size
             or int((self.remote_offsets + self.sizes).max()) > remote_size
@@ -102,7 +103,10 @@ def too_long(segments: Segments, max_message_bytes: int) -> str | None:
     worst = int(lengths.argmax())
     if int(lengths[worst]) <= max_message_bytes:
         return None
-    return f"WR {worst} length {int(lengths[worst])} exceeds port max_msg_sz {max_message_bytes}"
+    return (
+        f"merged RDMA WR {worst} length {int(lengths[worst])} exceeds local max_msg_sz "
+        f"{max_message_bytes}; enable RDMA transfer chunking or reduce batch size"
+    )
 
 
 @dataclass(frozen=True, slots=True)
