@@ -43,7 +43,9 @@ def engine_log(role: str, model: str = "kimi-linear") -> str:
 
 
 def command(out: Path, *more: str, defect: str = "") -> list[str]:
-    """Of a run whose servers are fakes on free ports, and say what simulated engines have said."""
+    """Of a run whose servers are fakes on free ports, and say what simulated engines have said. One
+    with a defect takes half a second before it reads, so that reads are due whenever the other
+    engine is killed."""
     words = [
         sys.executable,
         "-m",
@@ -57,7 +59,7 @@ def command(out: Path, *more: str, defect: str = "") -> list[str]:
         says[name] = ["--says", str(out / f"{role}.txt")]
     for name, flags in (
         ("prefill", [*says["prefill"], "--defect", defect]),
-        ("decode", [*says["decode"], "--defect", defect]),
+        ("decode", [*says["decode"], "--defect", defect, *(["--step", "0.5"] if defect else [])]),
         ("control", []),
     ):
         port = free_port()
