@@ -63,10 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         requests_of(plan.trace, plan.limits, seed=0)
     except (UsageError, ValueError, OSError, OverflowError) as error:
         parser.error(str(error))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         found = asyncio.run(_run(plan, servers, options))
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         parser.exit(130, "interrupted; all servers have been ended\n")
     finally:
         for server in servers.all():
@@ -113,7 +112,11 @@ _ALL = {"requests": 200, "max_prompt_tokens": 16_000, "max_output_tokens": 256, 
 
 
 async def _run(plan: Plan, servers: Servers, options: argparse.Namespace) -> dict[str, Any]:
-    """The document; what stopped the run is in it."""
+    """The document; what stopped the run is in it. SIGTERM cancels it."""
+    task = asyncio.current_task()
+    assert task is not None
+    # An exception in a handler of a signal would be lost if it came while a server is forked.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     phases: list[Phase] = []
     stopped = None
     # A session of ours would use a connection again that died with a server.
