@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE, ending_on_interrupt
+from faults.cli import signals
+from faults.cli.loading import ending_on_interrupt
 from faults.cli.reexec import ReexecError, settle_process
 from faults.cli.streams import open_closed_streams
 
@@ -12,6 +13,7 @@ from faults.cli.streams import open_closed_streams
 def main() -> int:
     """Run the command line of this process and return its exit code."""
     try:
+        signals.heed_signals()
         with ending_on_interrupt():
             open_closed_streams()
             settle_process()
@@ -19,10 +21,12 @@ def main() -> int:
             # commands, and vLLM reads its environment when it is imported.
             from faults.cli.dispatch import run  # noqa: PLC0415
 
-        return run(sys.argv[1:])
+        code = run(sys.argv[1:])
+        return signals.ending()[0] if code == signals.INTERRUPTED else code
     except ReexecError as error:
         print(f"faultlab: error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(INTERRUPTED_MESSAGE, file=sys.stderr)
-        return INTERRUPTED
+        code, message = signals.ending()
+        print(message, file=sys.stderr)
+        return code

@@ -96,8 +96,8 @@ def command(
 
     Exit code 0: no failure, or known ones only; 1: a new group of failures; 2: bad usage, or all
     seeds were refused; 3: the wrong connector was not noticed, the testbed failed, or a worker died
-    or hung; 130: Ctrl-C ended it, and no group is new. Seeds that --budget left are counted, and no
-    failure.
+    or hung; 130: Ctrl-C ended it (143: SIGTERM did), and no group is new. Seeds that --budget left
+    are counted, and no failure.
     """
     chosen, part = parse_seeds(seeds), parse_shard(shard)
     excused = excused_groups(known)
@@ -128,7 +128,9 @@ def command(
         )
     if junit is not None:
         write_junit(junit, ran.results, excused, ran.summary["not_run"])
-    return Outcome(ran.summary, partial(render, ran.summary, options), exit_code(ran.summary))
+    return Outcome(
+        ran.summary, partial(render, ran.summary, options, out=out), exit_code(ran.summary)
+    )
 
 
 @contextmanager

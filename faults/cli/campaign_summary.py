@@ -53,10 +53,15 @@ def exit_code(document: dict[str, Any]) -> int:
 
 
 def render(
-    document: dict[str, Any], options: SwarmOptions, console: Console, *, is_merged: bool = False
+    document: dict[str, Any],
+    options: SwarmOptions,
+    console: Console,
+    *,
+    out: Path | None = None,
+    is_merged: bool = False,
 ) -> None:
-    """For people; if a group is new, the last line replays it. ``options`` are those of the
-    campaign; ``is_merged``: it was put together from shards."""
+    """For people; if a group is new, the last line replays it. ``options`` and ``out`` are those of
+    the campaign; ``is_merged``: it was put together from shards."""
     lasted = f"{document['wall_s']:.1f} s"
     print_plain(
         console,
@@ -72,7 +77,7 @@ def render(
     left = document["not_run"] - len(lost)
     if left:
         why = "it was interrupted" if document["interrupted"] else "the time of --budget was over"
-        print_plain(console, f"not run: {counted(left, 'seed')}, as {why}")
+        print_plain(console, f"not run: {counted(left, 'seed')}, as {why}{how_to_go_on(out)}")
     if lost:
         shown = ", ".join(map(str, lost[:_SHOWN])) + (", ..." if len(lost) > _SHOWN else "")
         print_plain(
@@ -102,6 +107,13 @@ def render(
     if new:
         first = min(new, key=lambda group: rank_of(group["group"].partition("/")[0]))
         print_plain(console, f"\nto see {first['group']} come about:\n{_again(first, options)}")
+
+
+def how_to_go_on(out: Path | None) -> str:
+    """After what was not run; results are kept in ``out`` only."""
+    if out is None:
+        return ""
+    return "; to go on, give the same command again with --resume"
 
 
 def _again(group: dict[str, Any], options: SwarmOptions) -> str:

@@ -73,7 +73,7 @@ def command(
 
     Exit code 0: no new group of failures, or known ones only; 1: a new one; 2: bad usage, or all
     seeds were refused after; 3: none is new, but the testbed failed, or a worker died or hung, in
-    some run; 130: Ctrl-C ended it, and none is new.
+    some run; 130: Ctrl-C ended it (143: SIGTERM did), and none is new.
     """
     shared = SwarmOptions(
         models=tuple(model or DEFAULT_MODELS), settings=setting_pairs(setting or ())

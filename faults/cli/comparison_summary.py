@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from faults.campaign.result import MEANINGS
+from faults.cli.campaign_summary import how_to_go_on
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 from faults.directories import SIDES
@@ -48,7 +49,8 @@ def render(document: dict[str, Any], out: Path | None, console: Console) -> None
         console, f"{counted(document['compared'], 'seed')} compared{ended}; groups: {counts}"
     )
     if document["not_run"]:
-        print_plain(console, f"not run on both sides: {counted(document['not_run'], 'seed')}")
+        left = counted(document["not_run"], "seed")
+        print_plain(console, f"not run on both sides: {left}{how_to_go_on(out)}")
     for error in document["errors"]:
         print_plain(console, f"error in seed {error['seed']} {error['side']}: {error['detail']}")
     for title in _TITLES:

@@ -20,9 +20,8 @@ import typer
 from rich.console import Console
 from typer.exceptions import TyperException
 
-from faults.cli import logs
+from faults.cli import logs, signals
 from faults.cli.commands import COMMANDS, Command
-from faults.cli.loading import INTERRUPTED, INTERRUPTED_MESSAGE
 from faults.cli.outcome import SCHEMA_VERSION, CannotRunError, ExitCode, Outcome, plain_text
 from faults.cli.usage import OnceOnly, explain_usage
 from sim.errors import TestbedError, UsageError
@@ -48,8 +47,8 @@ def run(arguments: Sequence[str]) -> int:
                 list(arguments) or ["--help"], prog_name="faultlab", standalone_mode=False
             )
         if not isinstance(result, Outcome):  # --help and the like have printed already
-            if result == INTERRUPTED:
-                print(INTERRUPTED_MESSAGE, file=sys.stderr)
+            if result == signals.INTERRUPTED:
+                print(signals.ending()[1], file=sys.stderr)
             return int(result or ExitCode.OK)
         _print_outcome(result, stdout, as_json)
         return int(result.exit_code)
@@ -105,7 +104,7 @@ def _root(
 
     Results go to stdout, logs to stderr. Exit codes: 0 no violation, 1 violation found, 2 bad
     usage, file or configuration, 3 the testbed itself failed, 125 (replay) cannot be run,
-    130 interrupted.
+    130 interrupted by Ctrl-C (143 by SIGTERM, 129 by SIGHUP).
 
     \b
     To begin with:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-INTERRUPTED = 130  # as shells number a process that SIGINT ended
-INTERRUPTED_MESSAGE = "faultlab: interrupted"
+from faults.cli import signals
+
 _HINT = b"faultlab: loading vLLM ...\n"
 _HINT_AFTER_S = 1.0
 
@@ -58,5 +58,6 @@ def _say_so(_number: int, _frame: FrameType | None) -> None:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    os.write(2, f"{INTERRUPTED_MESSAGE}\n".encode())
-    os._exit(INTERRUPTED)
+    code, message = signals.ending()
+    os.write(2, f"{message}\n".encode())
+    os._exit(code)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Annotated, Any
 
@@ -53,20 +54,31 @@ def command(
       faultlab mutants
       faultlab mutants --seeds 5 group-order no-fence
 
-    Exit code 0: all were caught; 1: one was not; 2: bad usage; 3: a mutant no longer fits the code.
+    Exit code 0: all were caught; 1: one was not; 2: bad usage; 3: a mutant no longer fits the code;
+    130: Ctrl-C ended it (143: SIGTERM did), and all that were done were caught.
     """
     mutants = chosen(names or ())
     tried = parse_seeds(seeds)
     begin_s = wall_clock()
     found: dict[str, Hunt] = {}
-    with _progress(len(mutants)) as advance:
+    with _progress(len(mutants)) as advance, suppress(KeyboardInterrupt):
         for result in hunt_all(mutants, tried, jobs or os.cpu_count() or 1, seed_limit):
             found[result.name] = result
             advance(result)
-    document = _document([found[mutant.name] for mutant in mutants], len(tried))
-    document["wall_s"] = wall_clock() - begin_s
-    code = ExitCode.VIOLATION if document["not_caught"] else ExitCode.OK
-    return Outcome(document, partial(_render, document), code)
+    hunts = [found[mutant.name] for mutant in mutants if mutant.name in found]
+    left = [mutant.name for mutant in mutants if mutant.name not in found]
+    document = {
+        **_document(hunts, len(tried)),
+        "not_run": left,
+        "wall_s": wall_clock() - begin_s,
+    }
+    return Outcome(document, partial(_render, document, seeds), _exit_code(document))
+
+
+def _exit_code(document: dict[str, Any]) -> ExitCode:
+    if document["not_caught"]:
+        return ExitCode.VIOLATION
+    return ExitCode.INTERRUPTED if document["not_run"] else ExitCode.OK
 
 
 def _document(hunts: list[Hunt], seeds: int) -> dict[str, Any]:
@@ -99,13 +111,15 @@ def _log(result: Hunt) -> None:
     print(f"{result.name}: {how}", *result.others, sep="\n  ", file=sys.stderr, flush=True)
 
 
-def _render(document: dict[str, Any], console: Console) -> None:
+def _render(document: dict[str, Any], tried: str, console: Console) -> None:
+    """For people; ``tried`` is what --seeds was given."""
     table = Table("mutant", "what it breaks", "where", "seeds", "caught by")
     for row in document["mutants"]:
         seeds = row["seeds_to_detection"]
         shown = f"not in {row['runs']}" if seeds is None else str(seeds)
         table.add_row(row["name"], row["breaks"], row["place"], shown, ", ".join(row["groups"]))
-    print_table(console, table)
+    if document["mutants"]:
+        print_table(console, table)
     for row in document["mutants"]:
         if row["others"]:
             print_plain(console, f"{row['name']}: {row['others'][0]} ({len(row['others'])} such)")
@@ -114,3 +128,7 @@ def _render(document: dict[str, Any], console: Console) -> None:
         f"{document['caught']} of {len(document['mutants'])} caught within {document['seeds']} "
         f"seeds, in {document['wall_s']:.0f} s",
     )
+    if left := document["not_run"]:
+        rest = shlex.join(["faultlab", "mutants", "--seeds", tried, *left])
+        print_plain(console, f"not run: {counted(len(left), 'mutant')}, as it was interrupted")
+        print_plain(console, f"to run the rest: {rest}")

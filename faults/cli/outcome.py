@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from faults.cli import loading
+from faults.cli import signals
 from sim.errors import UsageError
 
 SCHEMA_VERSION = 1
@@ -27,7 +27,7 @@ class ExitCode(IntEnum):
     VIOLATION = 1
     BAD_USAGE = 2
     TESTBED_FAILED = 3
-    INTERRUPTED = loading.INTERRUPTED
+    INTERRUPTED = signals.INTERRUPTED
     CANNOT_RUN = 125  # what git bisect takes for "skip this one"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,7 +56,8 @@ def command(
       faultlab shrink faultlab-runs/llama-moriio-seed0-3f2a9c01
       faultlab shrink night/failures/seed-17 --max-runs 50 --out small
 
-    Exit code 0: written; 2: bad usage, or the run did not fail, or does not fail here.
+    Exit code 0: written; 2: bad usage, or the run did not fail, or does not fail here; 130: Ctrl-C
+    ended it (143: SIGTERM did), and the smallest so far is written, to go on from.
     """
     directory = artifact.find(path)
     scenario, recorded = artifact.read(directory)
@@ -66,8 +68,14 @@ def command(
     with loading():
         from faults.running import run  # noqa: PLC0415  # loads vLLM
 
+    smallest: list[tuple[Scenario, RunResult]] = []
+
     def fails(smaller: Scenario) -> bool:
-        return run(smaller).result.outcome.signature() == recorded.signature
+        result = run(smaller).result
+        is_same = result.outcome.signature() == recorded.signature
+        if is_same:
+            smallest[:] = [(smaller, result)]  # each that is tried is smaller than the last
+        return is_same
 
     def shows(smaller: Scenario) -> bool:
         is_same = False
@@ -82,21 +90,26 @@ def command(
             f"{directory}: does not fail in the recorded way here ({', '.join(recorded.signature)})"
             "; faultlab replay says what is different"
         )
+    shrinking, is_interrupted = Shrinking(scenario, shows, max_runs - 1, runs=0), False
     with bar("shrinking", max_runs - 1, "still fail", threaded=False) as advance:
-        shrinking = Shrinking(scenario, shows, max_runs - 1, runs=0)
-        smallest = shrinking.run()
-    result = run(smallest).result
-    save(smallest, result, target, force=False)
+        try:
+            shrinking.run()
+        except KeyboardInterrupt:
+            is_interrupted = True
+    ((small, result),) = smallest
+    save(small, result, target, force=False)
     (target / _TEST_FILE).write_text(_TEST, encoding="utf-8")
     document = {
         "signature": recorded.signature,
         "runs": shrinking.runs + 1,
         "stopped_at_limit": shrinking.cut_short,
+        "interrupted": is_interrupted,
         "before": size_of(scenario),
-        "after": size_of(smallest),
+        "after": size_of(small),
         "directory": str(target),
     }
-    return Outcome(document, partial(_render, document, result), ExitCode.OK)
+    code = ExitCode.INTERRUPTED if is_interrupted else ExitCode.OK
+    return Outcome(document, partial(_render, document, result), code)
 
 
 def _render(document: dict[str, Any], result: RunResult, console: Console) -> None:
@@ -107,6 +120,9 @@ def _render(document: dict[str, Any], result: RunResult, console: Console) -> No
         print_plain(
             console, f"stopped at the limit of {counted(document['runs'], 'run')} (--max-runs)"
         )
+    if document["interrupted"]:
+        again = f"faultlab shrink {shlex.quote(document['directory'])}"
+        print_plain(console, f"interrupted; to go on from here: {again}")
     console.print(verdict_of(result.outcome))
     render_findings(console, result)
     render_saved(console, Path(document["directory"]))

@@ -3,13 +3,16 @@ from __future__ import annotations
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 from in_process_worker import InProcessWorker
 
-from faults import api
+from faults import api, running
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
+from faults.running import FaultedRun
+from sim.scenario import Scenario
 
 RUN = [
     *("run", "--requests", "3", "--set", "length_scale=0.02", "--set", "max_output_tokens=3"),
@@ -70,3 +73,26 @@ def test_a_run_that_passed_cannot_be_shrunk(
     assert dispatch.run([*passing, "--out", str(tmp_path / "p")]) == ExitCode.OK
     assert dispatch.run(["shrink", str(tmp_path / "p")]) == ExitCode.BAD_USAGE
     assert "broke no rule" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_what_is_interrupted_leaves_the_smallest_so_far(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is an artifact like any other, which fails as recorded and can be shrunk in turn."""
+    big, small, runs = tmp_path / "big", tmp_path / "small", 0
+    assert dispatch.run([*RUN, "--out", str(big)]) == ExitCode.VIOLATION
+
+    def run(scenario: Scenario, **options: Any) -> FaultedRun:
+        nonlocal runs
+        runs += 1
+        if runs > 3:
+            raise KeyboardInterrupt
+        return original(scenario, **options)
+
+    original = running.run
+    monkeypatch.setattr(running, "run", run)
+    assert dispatch.run(["shrink", str(big), "--out", str(small)]) == ExitCode.INTERRUPTED
+    assert f"to go on from here: faultlab shrink {small}" in capsys.readouterr().out
+    monkeypatch.setattr(running, "run", original)
+    assert dispatch.run(["replay", str(small)]) == ExitCode.VIOLATION
+    assert dispatch.run(["shrink", str(small), "--max-runs", "1"]) == ExitCode.OK
