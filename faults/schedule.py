@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -13,8 +14,8 @@ from faults.kinds import ANY_KIND, KINDS
 from sim.errors import UsageError
 from sim.hints import nearest
 from sim.scenario import Scenario
-from sim.scenario.schema import explain
-from sim.scenario.yaml_text import parse_yaml
+from sim.scenario.schema import explain, place_of
+from sim.scenario.yaml_text import Where, parse_yaml
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -24,10 +25,15 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 _ROOT = inspect.type_info(_Document)
+_FORM = "expected KIND:KEY=VALUE,KEY=VALUE, such as"
+_OTHER_SEPARATOR = re.compile(r"\s*[;|&\s]\s*(?=(\w+)=)")
+_QUOTING = ("{", "[", "'", '"')
 
 
-def decode(documents: Sequence[Mapping[str, Any]], *, source: str) -> tuple[Fault, ...]:
-    """The faults that a scenario carries.
+def decode(
+    documents: Sequence[Mapping[str, Any]], *, source: str, where: Where | None = None
+) -> tuple[Fault, ...]:
+    """The faults that a scenario carries; ``where`` tells the places of keys in ``source``.
 
     Raises:
         UsageError: an unknown kind or key, or a value that is not accepted.
@@ -35,12 +41,14 @@ def decode(documents: Sequence[Mapping[str, Any]], *, source: str) -> tuple[Faul
     for number, document in enumerate(documents):
         kind = document.get("kind")
         if kind not in KINDS:
-            raise UsageError(f"{source}: faults[{number}].kind: {_unknown_kind(kind)}")
+            place = where(("faults", number, "kind")) if where else source
+            raise UsageError(f"{place}: faults[{number}].kind: {_unknown_kind(kind)}")
     whole = {"faults": list(documents)}
     try:
         return msgspec.convert(whole, _Document).faults
     except msgspec.ValidationError as error:
-        raise UsageError(f"{source}: {explain(_ROOT, whole, str(error))}") from error
+        place = where(place_of(str(error))) if where else source
+        raise UsageError(f"{place}: {explain(_ROOT, whole, str(error))}") from error
 
 
 def parse(text: str) -> Fault:
@@ -50,10 +58,10 @@ def parse(text: str) -> Fault:
     """
     name, _, rest = text.partition(":")
     if name not in KINDS:
-        raise UsageError(f"--fault {text}: {_unknown_kind(name)}")
+        raise UsageError(f"--fault {text}: {_not_a_kind(text, name)}")
     own, shared = parameters(KINDS[name]), flat_keys()
     document: dict[str, Any] = {"kind": name}
-    for key, value in _pairs(text, rest):
+    for key, value in _pairs(text, name, rest):
         if key not in own and key not in shared:
             hint = nearest(key, [*own, *shared])
             raise UsageError(
@@ -61,6 +69,7 @@ def parse(text: str) -> Fault:
                 f"{', '.join(own) or 'none of its own'}; when: {_of('when')}; "
                 f"target: {_of('target')}"
             )
+        _require_commas(text, value, (*own, *shared))
         place = document if key in own else document.setdefault(shared[key], {})
         place[key] = parse_yaml(value, source=f"--fault {text}: {key}")
     (fault,) = decode([document], source=f"--fault {text}")
@@ -96,7 +105,28 @@ def check_names(faults: Sequence[Fault], nodes: Sequence[str], requests: Sequenc
                 )
 
 
-def _pairs(text: str, rest: str) -> list[tuple[str, str]]:
+def _not_a_kind(text: str, name: str) -> str:
+    """Of a kind that is there, but for what follows it, only the right form is told."""
+    word = re.match(r"[\w-]*", name.strip())
+    if word is not None and word[0] != name and word[0] in KINDS:
+        return f"after {word[0]} comes a colon; {_FORM} {_example(word[0])}"
+    form = "" if ":" in text and "=" in text else f"{_FORM} {_example('crash')}; "
+    return f"{form}{_unknown_kind(name)}"
+
+
+def _require_commas(text: str, value: str, keys: Sequence[str]) -> None:
+    """UsageError when another pair hides in ``value``, behind something else than a comma."""
+    other = _OTHER_SEPARATOR.search(value)
+    if other is not None and other[1] in keys and not value.lstrip().startswith(_QUOTING):
+        right = _OTHER_SEPARATOR.sub(",", text)
+        raise UsageError(f"--fault {text}: commas separate what is set; expected --fault {right}")
+
+
+def _example(kind: str) -> str:
+    return f"{kind}:node=p0,at_s=1" if "node" in KINDS[kind].takes else f"{kind}:at_s=1"
+
+
+def _pairs(text: str, name: str, rest: str) -> list[tuple[str, str]]:
     """A comma separates pairs, unless no ``=`` follows it: ``landed=0,2,node=d0`` is two."""
     pairs: list[tuple[str, str]] = []
     for part in filter(None, rest.split(",")):
@@ -106,7 +136,7 @@ def _pairs(text: str, rest: str) -> list[tuple[str, str]]:
         elif pairs:
             pairs[-1] = (pairs[-1][0], f"{pairs[-1][1]},{part}")
         else:
-            raise UsageError(f"--fault {text}: expected KIND:KEY=VALUE,... and found {part!r}")
+            raise UsageError(f"--fault {text}: {part!r} is no KEY=VALUE; {_FORM} {_example(name)}")
     return pairs
 
 

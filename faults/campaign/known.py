@@ -14,8 +14,8 @@ import msgspec
 from msgspec import inspect
 
 from sim.errors import UsageError
-from sim.scenario.schema import explain
-from sim.scenario.yaml_text import read_yaml
+from sim.scenario.schema import explain, place_of
+from sim.scenario.yaml_text import read_yaml, where_in_file
 
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 
@@ -54,4 +54,5 @@ def load_known(path: Path) -> list[KnownDefect]:
         return list(msgspec.convert(document, _Document).known)
     except msgspec.ValidationError as error:
         told = explain(inspect.type_info(_Document), document, str(error))
-        raise UsageError(f"{path}: {told}") from error
+        where = where_in_file(path)(place_of(str(error))[1:])  # the file is the list alone
+        raise UsageError(f"{where}: {told}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from sim.scenario import (
     with_settings,
 )
 from sim.scenario.workloads import MOST_REQUESTS
+from sim.scenario.yaml_text import where_in_file
 
 _SUFFIXES = (".yaml", ".yml")
 SHIPPED = Path(__file__).parents[1] / "scenarios"
@@ -97,7 +99,7 @@ def find_scenario(name: str) -> Scenario:
 def _load(path: Path) -> Scenario:
     """The scenario in a file, once its faults are known to be accepted as well."""
     scenario = load(path)
-    decode(scenario.faults, source=str(path))
+    decode(scenario.faults, source=str(path), where=where_in_file(path))
     return scenario
 
 
@@ -141,6 +143,8 @@ def setting_pairs(settings: Iterable[str]) -> dict[str, str]:
         key, equals, value = setting.partition("=")
         if not equals or not key:
             raise UsageError(f"--set {setting}: expected KEY=VALUE, such as tp_size=2")
+        if key == "extra_config" and re.match(r"\w+=", value):
+            raise UsageError(f"--set {setting}: expected --set extra_config.{value}")
         pairs[key] = value
     return pairs
 
@@ -185,12 +189,27 @@ def _with_extra_config(scenario: Scenario, text: str | None) -> Scenario:
     try:
         added = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UsageError(f"--extra-config {text}: is not JSON: {error}") from error
-    if not isinstance(added, dict):
         raise UsageError(
-            f"--extra-config {text}: expected a JSON object, such as '{{\"transfer_timeout\": 5}}'"
-        )
+            f"--extra-config {text}: is not JSON: {error}; {_as_json(text)}"
+        ) from error
+    if not isinstance(added, dict):
+        raise UsageError(f"--extra-config {text}: {_as_json(text)}")
     return msgspec.structs.replace(scenario, extra_config={**scenario.extra_config, **added})
+
+
+def _as_json(text: str) -> str:
+    """How to write ``text``, which is no JSON object; what it sets is kept, if that is clear."""
+    key, equals, value = text.partition("=")
+    if not (equals and key.isidentifier()):
+        key, value = "transfer_timeout", "5"
+    try:
+        document = json.dumps({key: json.loads(value)})
+    except json.JSONDecodeError:
+        document = json.dumps({key: value})
+    return (
+        f"expected a JSON object, as in --extra-config {shlex.quote(document)}, or a setting by "
+        f"itself: --set {shlex.quote(f'extra_config.{key}={value}')}"
+    )
 
 
 def _with_holds(scenario: Scenario, texts: Iterable[str]) -> Scenario:

@@ -15,8 +15,8 @@ from faults.schedule import decode
 from sim.errors import UsageError
 from sim.hints import nearest
 from sim.scenario import Scenario, loads
-from sim.scenario.schema import explain
-from sim.scenario.yaml_text import print_yaml, read_yaml
+from sim.scenario.schema import explain, place_of
+from sim.scenario.yaml_text import print_yaml, read_yaml, where_in_file
 
 DIRECTORY = Path(__file__).parent
 UPSTREAM, OWN = "moriio", "hybrid"
@@ -116,4 +116,5 @@ def load_entry(name: str) -> Entry:
         return msgspec.convert(document, Entry)
     except msgspec.ValidationError as error:
         root = inspect.type_info(Entry)
-        raise UsageError(f"{path}: {explain(root, document, str(error))}") from error
+        where = where_in_file(path)(place_of(str(error)))
+        raise UsageError(f"{where}: {explain(root, document, str(error))}") from error

@@ -22,9 +22,16 @@ from sim.fabric import FabricProfile
 from sim.hints import nearest
 from sim.model.presets import get_preset
 from sim.scenario.hardware_file import SUFFIX, read_toml
-from sim.scenario.schema import dotted_keys, explain
+from sim.scenario.schema import dotted_keys, explain, place_of
 from sim.scenario.types import Scenario
-from sim.scenario.yaml_text import parse_yaml, print_yaml, read_yaml
+from sim.scenario.yaml_text import (
+    Where,
+    parse_yaml,
+    print_yaml,
+    read_yaml,
+    where_in,
+    where_in_file,
+)
 
 _ROOT = inspect.type_info(Scenario)
 _FREE_FORM = "extra_config."
@@ -35,12 +42,12 @@ def load(path: str | Path) -> Scenario:
     path = Path(path)
     document = read_yaml(path)
     _anchor(document, path.resolve().parent)
-    return _decode(document, source=str(path))
+    return _decode(document, where_in_file(path))
 
 
 def loads(text: str, *, source: str = "scenario") -> Scenario:
     """The scenario in ``text``; ``source`` is what errors call it."""
-    return _decode(parse_yaml(text, source=source), source=source)
+    return _decode(parse_yaml(text, source=source), where_in(text, source))
 
 
 def dumps(scenario: Scenario) -> str:
@@ -59,27 +66,27 @@ def with_settings(scenario: Scenario, settings: Mapping[str, str]) -> Scenario:
     for key, text in settings.items():
         value = parse_yaml(text, source=f"--set {key}")
         _assign(document, _full_key(key, document), value)
-    return _decode(document, source="--set")
+    return _decode(document, lambda keys: "--set")
 
 
-def _decode(document: Any, *, source: str) -> Scenario:
-    _read_hardware(document, source)
+def _decode(document: Any, where: Where) -> Scenario:
+    _read_hardware(document, where)
     try:
         scenario = msgspec.convert(document, Scenario)
     except msgspec.ValidationError as error:
         message = explain(_ROOT, document, str(error))
-        raise UsageError(f"{source}: {message}") from error
-    _check_name(source, "model", lambda: get_preset(scenario.model).sizes(scenario.geometry))
-    _check_name(source, "fabric", lambda: scenario.fabric_profile)
-    _check_name(source, "connector", lambda: get_connector(scenario.connector))
+        raise UsageError(f"{where(place_of(str(error)))}: {message}") from error
+    _check_name(where, "model", lambda: get_preset(scenario.model).sizes(scenario.geometry))
+    _check_name(where, "fabric", lambda: scenario.fabric_profile)
+    _check_name(where, "connector", lambda: get_connector(scenario.connector))
     preset, engine = get_preset(scenario.model), scenario.engine
-    _check_name(source, "engine.accelerator", lambda: pass_times_of(engine, preset))
+    _check_name(where, "engine.accelerator", lambda: pass_times_of(engine, preset))
     key = "topology.producer_connector"
-    _check_name(source, key, lambda: get_connector(scenario.producer_connector))
+    _check_name(where, key, lambda: get_connector(scenario.producer_connector))
     return scenario
 
 
-def _read_hardware(document: Any, source: str) -> None:
+def _read_hardware(document: Any, where: Where) -> None:
     """Put numbers where a document names a file with them, so that a run is all in one."""
     if not isinstance(document, dict):
         return
@@ -91,14 +98,18 @@ def _read_hardware(document: Any, source: str) -> None:
             try:
                 owner[key] = msgspec.to_builtins(read_toml(Path(name), kind))
             except UsageError as error:
-                raise UsageError(f"{source}: {full_key}: {error}") from error
+                raise UsageError(_about(where, full_key, error)) from error
 
 
-def _check_name(source: str, key: str, look_up: Callable[[], object]) -> None:
+def _about(where: Where, key: str, error: UsageError) -> str:
+    return f"{where(tuple(key.split('.')))}: {key}: {error}"
+
+
+def _check_name(where: Where, key: str, look_up: Callable[[], object]) -> None:
     try:
         look_up()
     except UsageError as error:
-        raise UsageError(f"{source}: {key}: {error}") from error
+        raise UsageError(_about(where, key, error)) from error
 
 
 def _full_key(key: str, document: Any) -> str:

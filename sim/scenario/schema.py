@@ -90,6 +90,14 @@ def explain(root: inspect.Type, value: Any, message: str) -> str:
     return f"{_dotted(path)}: {problem}" if path else problem
 
 
+def place_of(message: str) -> Path:
+    """The keys that lead to what msgspec's ``message`` is about, an unknown one included."""
+    place = _PLACE.search(message)
+    path = _parse(place.group(1)) if place else ()
+    unknown = _UNKNOWN.fullmatch(message[: place.start()] if place else message)
+    return (*path, unknown.group(1)) if unknown else path
+
+
 def accepted(node: inspect.Type) -> str:
     """In words, what may stand in a place of type ``node``."""
     match node:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from sim.errors import UsageError
+
+Where = Callable[[tuple[str | int, ...]], str]
+"""What messages call the place of a key: ``my.yaml:3:7``, or less if there is no such thing."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -48,18 +52,66 @@ for _class in (_Loader, _Dumper):
 
 
 def parse_yaml(text: str, *, source: str) -> Any:
-    """The data in ``text``; UsageError with the line when it is not YAML."""
+    """The data in ``text``; UsageError with line and column when it is not YAML."""
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        where = source if mark is None else f"{source}:{mark.line + 1}"
+        where = source if mark is None else f"{source}:{mark.line + 1}:{mark.column + 1}"
         problem = getattr(error, "problem", None) or str(error)
-        raise UsageError(f"{where}: not valid YAML: {problem}") from error
+        raise UsageError(f"{where}: not valid YAML: {problem}{_line(text, mark)}") from error
     except RecursionError as error:
         raise UsageError(f"{source}: is nested too deeply to be read") from error
     except (ValueError, KeyError, AttributeError) as error:  # what PyYAML makes of !!int a
         raise UsageError(f"{source}: a value does not fit its tag: {error}") from error
+
+
+def _line(text: str, mark: yaml.Mark | None) -> str:
+    """What was read where the reader gave up, and what it can read."""
+    lines = text.splitlines()
+    if mark is None or "\n" not in text or mark.line >= len(lines):
+        return ""
+    return f", in {lines[mark.line].strip()!r:.80}; expected KEY: VALUE, indented by spaces alone"
+
+
+def where_in(text: str, source: str) -> Where:
+    """Tells the places of keys in ``text``, which is YAML from ``source``."""
+
+    def where(keys: tuple[str | int, ...]) -> str:
+        try:
+            node = yaml.compose(text, Loader=_Loader)
+        except (yaml.YAMLError, RecursionError):
+            return source
+        mark = _mark(node, keys) if node is not None else None
+        return source if mark is None else f"{source}:{mark.line + 1}:{mark.column + 1}"
+
+    return where
+
+
+def _mark(node: yaml.Node, keys: tuple[str | int, ...]) -> yaml.Mark:
+    """Where the innermost of ``keys`` begins that is there; a key of a mapping, not its value."""
+    mark = node.start_mark
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = {str(name.value): (name, value) for name, value in node.value}
+            if str(key) not in found:
+                break
+            name, node = found[str(key)]
+            mark = name.start_mark
+        elif isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            node = node.value[key]
+            mark = node.start_mark
+        else:
+            break
+    return mark
+
+
+def where_in_file(path: Path) -> Where:
+    """``where_in`` the file at ``path``, if it can still be read."""
+    try:
+        return where_in(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError):
+        return lambda keys: str(path)
 
 
 def read_yaml(path: Path) -> Any:

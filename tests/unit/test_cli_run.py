@@ -204,6 +204,12 @@ def test_a_file_wins_over_a_shipped_scenario_of_its_name(tmp_path: Path) -> None
         (RunOptions(holds=("req-0=nan",)), "--hold req-0=nan: expected"),
         (RunOptions(extra_config="{"), "--extra-config {: is not JSON"),
         (RunOptions(extra_config="[1]"), r"--extra-config \[1\]: expected a JSON object"),
+        (RunOptions(extra_config="a=5"), r"""'{"a": 5}', or .*: --set extra_config.a=5$"""),
+        (
+            RunOptions(extra_config="a=b c"),
+            r"""'{"a": "b c"}', or .*: --set 'extra_config.a=b c'""",
+        ),
+        (RunOptions(settings=("extra_config=a=5",)), "expected --set extra_config.a=5$"),
         (RunOptions(scenario="late-hand-off", requests=2), "--requests 2: .*one by one"),
     ],
 )
@@ -263,8 +269,8 @@ def test_a_guess_is_not_lost_before_a_long_list(options: RunOptions, end: str) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("faults: [{kind: crsh}]", "my.yaml: faults[0].kind: there is no fault kind 'crsh'"),
-        ("faults: [{kind: crash, fr_s: 1}]", "my.yaml: faults[0].fr_s: unknown key"),
+        ("faults: [{kind: crsh}]", "my.yaml:1:11: faults[0].kind: there is no fault kind 'crsh'"),
+        ("faults: [{kind: crash, fr_s: 1}]", "my.yaml:1:24: faults[0].fr_s: unknown key"),
         (
             "router: {holds: [{request: req-99, seconds: 1}]}",
             "my.yaml: router: no request is called 'req-99'",

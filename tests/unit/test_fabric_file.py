@@ -79,8 +79,26 @@ def test_a_file_that_cannot_be_used_is_refused(
     path.write_text(CX7_TEXT.replace(f"\n{old}\n", "\n") + new + "\n")
     with pytest.raises(UsageError) as refused:
         find_fabric(str(path))
-    assert str(refused.value).startswith(f"{path}: ")
+    assert str(refused.value).startswith(f"{path}:")
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("added", "place"),
+    [
+        ("cal_ns = 5\n", "{last}:1: cal_ns: unknown key"),
+        ("[timers]\n  timeout = 32\n", "{below}:3: timers.timeout: is 32"),
+        ("call_ms = \n", "{last}:11: is not TOML: Invalid value, in 'call_ms ='; expected KEY"),
+    ],
+)
+def test_a_refusal_names_line_and_column(tmp_path: Path, added: str, place: str) -> None:
+    """As of YAML, though TOML's reader tells no places of keys."""
+    path = tmp_path / "mine.toml"
+    path.write_text(CX7_TEXT + added)
+    last = CX7_TEXT.count("\n") + 1
+    with pytest.raises(UsageError) as refused:
+        find_fabric(str(path))
+    assert str(refused.value).startswith(f"{path}:{place.format(last=last, below=last + 1)}")
 
 
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -151,10 +152,10 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
             "topology: {colocated: true, producers: 2}",
             "s.yaml: topology: colocated means a single engine: leave producers and consumers out",
         ),
-        ("seed: 1\nmodel: llama\nseed: 2", "s.yaml:3: not valid YAML: key 'seed' is here and in "),
-        ("engine: {tp_size: 1, tp_size: 2}", "s.yaml:1: not valid YAML: key 'tp_size' is here"),
-        ("seed: 1\na: [", "s.yaml:2: not valid YAML: "),
-        ("? [1, 2]\n: 3", "s.yaml:1: not valid YAML: "),
+        ("seed: 1\nmodel: llama\nseed: 2", "s.yaml: not valid YAML: key 'seed' is here and in "),
+        ("engine: {tp_size: 1, tp_size: 2}", "s.yaml: not valid YAML: key 'tp_size' is here"),
+        ("seed: 1\na: [", "s.yaml: not valid YAML: "),
+        ("? [1, 2]\n: 3", "s.yaml: not valid YAML: "),
         ("seed: !!int a", "s.yaml: a value does not fit its tag: invalid literal for int()"),
         ("[" * 5000, "s.yaml: is nested too deeply to be read"),
         (
@@ -167,7 +168,31 @@ def test_what_is_not_understood_is_refused_with_place_and_remedy(text: str, mess
     """The message names the file, the key, what is there and what is accepted."""
     with pytest.raises(UsageError) as caught:
         loads(text, source="s.yaml")
-    assert str(caught.value).startswith(message)
+    assert re.sub(r"^s\.yaml:\d+:\d+: ", "s.yaml: ", str(caught.value)).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("seed: 1\n\nengine:\n  tp_size: 0", "4:3: engine.tp_size: "),
+        ("seed: 1\nengine: {tp_sise: 2}", "2:10: engine.tp_sise: unknown key"),
+        ("seed: 1\nworkload:\n  rate_rps: 3", "2:1: workload.kind: missing"),
+        ("router:\n  holds:\n  - {request: a, seconds: x}", "3:17: router.holds[0].seconds: "),
+        ("seed: 1\nmodel: lama", "2:1: model: unknown model"),
+        ("seed: 1\nengine:\n\ttp_size: 2", "3:1: not valid YAML: "),
+        ("seed: 1\nmodel: llama\nseed: 2", "3:1: not valid YAML: "),
+    ],
+)
+def test_a_refusal_names_line_and_column(text: str, place: str) -> None:
+    """Of the key, as editors jump to them; of what is no YAML, where reading ended."""
+    with pytest.raises(UsageError) as caught:
+        loads(text, source="s.yaml")
+    assert str(caught.value).startswith(f"s.yaml:{place}")
+
+
+def test_text_that_is_no_yaml_is_shown_with_what_was_expected() -> None:
+    with pytest.raises(UsageError, match=r"in 'tp_size: 2'; expected KEY: VALUE, indented by sp"):
+        loads("seed: 1\nengine:\n\ttp_size: 2")
 
 
 def test_two_requests_of_one_name_are_refused() -> None:

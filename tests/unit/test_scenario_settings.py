@@ -64,7 +64,7 @@ def test_settings_are_checked_together() -> None:
         ({"tp_size": "two"}, "--set: engine.tp_size: is 'two', expected an integer, 1 or more"),
         ({"step_times.host_us": "-1"}, "--set: engine.step_times.host_us: is -1, expected"),
         ({"model": "gpt"}, "--set: model: unknown model 'gpt'"),
-        ({"seed": "["}, "--set seed:1: not valid YAML"),
+        ({"seed": "["}, "--set seed:1:2: not valid YAML"),
         ({"extra_config": "3", "extra_config.b": "3"}, "--set extra_config.b: extra_config is 3"),
         ({"kind": "uniform"}, "--set: workload.rate_rps: unknown key; accepted: kind, requests, "),
     ],
