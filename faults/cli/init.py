@@ -30,6 +30,8 @@ def command(
       faultlab init
       faultlab init held.yaml
     """
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory; name a file in it, such as {path / 'my.yaml'}")
     if path.exists() and not force:
         raise UsageError(f"{path}: exists; name another file, or add --force to overwrite it")
     try:

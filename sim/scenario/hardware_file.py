@@ -36,7 +36,9 @@ def read_toml(path: Path, kind: type[_Kind]) -> _Kind:
         document = tomllib.loads(text)
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
-    except ValueError as error:  # not UTF-8, or not TOML
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 text ({error.reason}); expected TOML") from error
+    except ValueError as error:
         raise UsageError(_not_toml(path, text, str(error))) from error
     try:
         return msgspec.convert(document, kind)

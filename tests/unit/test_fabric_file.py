@@ -101,6 +101,14 @@ def test_a_refusal_names_line_and_column(tmp_path: Path, added: str, place: str)
     assert str(refused.value).startswith(f"{path}:{place.format(last=last, below=last + 1)}")
 
 
+def test_what_is_no_text_is_refused_in_plain_words(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_bytes(b"\x89\x00")
+    with pytest.raises(
+        UsageError, match=r"is not UTF-8 text \(invalid start byte\); expected TOML"
+    ):
+        find_fabric(str(tmp_path / "mine.toml"))
+
+
 def test_an_unknown_name_is_refused_with_those_there_are() -> None:
     """In a scenario and as a setting alike."""
     for refuse in (

@@ -177,7 +177,7 @@ def test_what_is_not_understood_is_refused_with_place_and_remedy(text: str, mess
         ("seed: 1\n\nengine:\n  tp_size: 0", "4:3: engine.tp_size: "),
         ("seed: 1\nengine: {tp_sise: 2}", "2:10: engine.tp_sise: unknown key"),
         ("seed: 1\nworkload:\n  rate_rps: 3", "2:1: workload.kind: missing"),
-        ("router:\n  holds:\n  - {request: a, seconds: x}", "3:17: router.holds[0].seconds: "),
+        ("router:\n  holds:\n  - {request: a, seconds: x}", "3:18: router.holds[0].seconds: "),
         ("seed: 1\nmodel: lama", "2:1: model: unknown model"),
         ("seed: 1\nengine:\n\ttp_size: 2", "3:1: not valid YAML: "),
         ("seed: 1\nmodel: llama\nseed: 2", "3:1: not valid YAML: "),
