@@ -103,9 +103,12 @@ def _no_room(engine: Engine) -> str:
     options, preset = engine.options, engine.preset
     drafts = options.num_speculative_tokens
     block_size = preset.tokens_per_block(options.tp_size, engine.geometry, drafts)
-    enough = (-(-tokens // block_size) + drafts) * preset.num_groups + 1
+    # A window that begins in the middle of a block takes one more.
+    enough = (-(-tokens // block_size) + 1 + drafts) * preset.num_groups + 1
+    unset = "" if options.num_blocks is None else ", or leave the key out"
     return (
         f"its pool of {engine.num_blocks} blocks (engine.num_blocks) does not hold the longest "
-        f"request ({tokens} tokens, rounded up to whole blocks of {block_size}); {enough} blocks "
-        "are enough for it, or leave the key out"
+        f"request of its model {preset.name} ({tokens} tokens, in whole blocks of {block_size} for "
+        f"each of {preset.num_groups} KV cache groups); {enough} blocks are enough for it: --set "
+        f"engine.num_blocks={enough}{unset}"
     )

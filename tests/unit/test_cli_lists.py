@@ -117,6 +117,8 @@ def test_a_scenario_to_start_from_runs_as_it_is_written(
     assert file.read_text() == "mine"
     assert dispatch.run(["init", str(file), "--force"]) == ExitCode.OK
     assert dispatch.run(["init", str(tmp_path / "no" / "where")]) == ExitCode.BAD_USAGE
+    assert dispatch.run(["init", str(tmp_path), "--force"]) == ExitCode.BAD_USAGE
+    assert "is a directory; name a file in it" in " ".join(capsys.readouterr().err.split())
 
 
 def test_the_schema_knows_every_key_and_bound(capsys: pytest.CaptureFixture[str]) -> None:
