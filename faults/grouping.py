@@ -63,25 +63,35 @@ def _beside(members: Sequence[Violation], wrong: Sequence[Violation]) -> str:
     """Why those of use-after-free name other blocks than wrong bytes of the same request."""
     first = members[0]
     named = {block for member in members for block in member.evidence.get("block_ids", ())}
-    others: list[set[int]] = [
-        set(found.evidence["extent"]["block_ids"])
+    others = [
+        found.evidence["extent"]["block_ids"]
         for found in wrong
         if (found.node, found.request_id) == (first.node, first.request_id)
         and "extent" in found.evidence
     ]
-    if first.oracle != UseAfterFree.name or all(other == named for other in others):
+    wrong_there = {block for blocks in others for block in blocks}
+    is_all_named = not any("not_listed" in member.evidence for member in members)
+    if first.oracle != UseAfterFree.name or not others or not is_all_named:
         return ""
-    if source := first.evidence.get("source_node"):
-        mine = (
-            f"those with bytes of blocks that {source} had given away, unless they were written to "
-            "since, as a pass does with its own token"
+    parts = []
+    if missing := sorted(wrong_there - named):
+        source = first.evidence.get("source_node")
+        counted = (
+            f"blocks that {source} had given up before they were read and that {first.node} has "
+            "not written to since, and a pass writes its own tokens into some"
+            if source
+            else "blocks that the transfer wrote to"
         )
-    else:
-        mine = "those that the transfer wrote to"
-    return (
-        f"it and {WrongBytesRead.name} both name blocks of {first.node}: here {mine}; there all in "
-        "which a pass found a wrong entry"
-    )
+        parts.append(
+            f"{_are(missing)} listed under {WrongBytesRead.name} only: this rule counts {counted}"
+        )
+    if right := sorted(named - wrong_there):
+        parts.append(f"{_are(right)} listed here only: the pass found no wrong bytes there")
+    return "; ".join(parts)
+
+
+def _are(blocks: Sequence[int]) -> str:
+    return f"{block_list(blocks)} {'is' if len(blocks) == 1 else 'are'}"
 
 
 def _reach(first: Violation, extent: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from sim.engine.connectors import get_connector
 from sim.fabric import CX7
 from sim.scenario import Scenario
 from sim.scenario.workloads import EPILOGUE
+from sim.units import MS, SECOND, US
 
 _EPILOGUE = re.compile(rf"\b{EPILOGUE}\b")
 
@@ -20,6 +21,14 @@ def with_epilogue_explained(text: str) -> str:
     if not _EPILOGUE.search(text) or "nothing was broken any more" in text:
         return text
     return f"{text} ({EPILOGUE}: sent when nothing is broken any more, and has to succeed)"
+
+
+def short_time(time_ns: int) -> str:
+    """A time or a duration with three digits or more, in the unit that fits."""
+    for unit_ns, name in ((SECOND, "s"), (MS, "ms"), (US, "µs")):
+        if time_ns >= unit_ns:
+            return f"{time_ns / unit_ns:.4g} {name}"
+    return f"{time_ns} ns" if time_ns else "0 s"
 
 
 def replay_line(directory: Path) -> str:

@@ -15,7 +15,7 @@ from faults.artifact import REPORT_FILE
 from faults.grouping import FindingGroup, group
 from faults.plural import counted
 from faults.story import Moment, aftermaths, tell
-from faults.struck import fault_sentences
+from faults.struck import fault_names, fault_sentences
 from faults.wording import replay_line, what_runs
 from sim.acceptance import Acceptance
 from sim.outcome import Outcome, RunResult
@@ -190,9 +190,10 @@ def _render_violations(console: Console, outcome: Outcome) -> None:
 
 
 def _render_aftermaths(console: Console, kinds: Sequence[str], result: RunResult) -> None:
-    for kind, moments in zip(kinds, aftermaths(len(kinds), result.log.records), strict=True):
+    names = fault_names(dict(enumerate(kinds))).values()
+    for name, moments in zip(names, aftermaths(len(kinds), result.log.records), strict=True):
         if moments:
-            console.print(f"\n[bold]what {kind} did[/]")
+            console.print(f"\n[bold]what {name} did[/]")
             render_moments(console, moments)
 
 

@@ -7,15 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from math import log10
 
-from sim.units import MS, SECOND, US
-
-
-def short_time(time_ns: int) -> str:
-    """A time or a duration with three digits or more, in the unit that fits."""
-    for unit_ns, name in ((SECOND, "s"), (MS, "ms"), (US, "µs")):
-        if time_ns >= unit_ns:
-            return f"{time_ns / unit_ns:.4g} {name}"
-    return f"{time_ns} ns" if time_ns else "0 s"
+from faults.wording import short_time
+from sim.units import US
 
 
 class TimeAxis:

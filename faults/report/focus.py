@@ -19,12 +19,14 @@ Blocks = dict[str, dict[int, None]]  # engine → its blocks, in order
 
 @dataclass
 class Focus:
-    """``wrong`` are the transfers and the blocks that the violations name."""
+    """``wrong`` are the transfers and the blocks that the violations name, of a read all its
+    layers; ``layers`` says in how many of them wrong bytes were found, 0 if nobody does."""
 
     requests: dict[str, None]
     nodes: dict[str, None] = field(default_factory=dict)
     wrong_transfers: dict[Any, None] = field(default_factory=dict)
     wrong_blocks: Blocks = field(default_factory=dict)
+    layers: int = 0
     violations: list[Violation] = field(default_factory=list)
     from_ns: int = 0
     until_ns: int = 0
@@ -46,6 +48,7 @@ def focus_on(records: Sequence[Record], violations: Sequence[Violation]) -> Focu
             requests={**subject.requests, **subject.owners},
             nodes=dict(subject.nodes),
             wrong_transfers=dict(subject.transfers),
+            layers=subject.layers,
         )
         for node in subject.source_nodes:
             focus.wrong_blocks[node] = dict(subject.source_blocks)

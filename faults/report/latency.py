@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from faults.report import svg
-from faults.report.axis import LogAxis, short_time
+from faults.report.axis import LogAxis
+from faults.wording import short_time
 from sim.kernel.log import Record
 from sim.request_ids import leg_kind
 from sim.units import ns_to_seconds

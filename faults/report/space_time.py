@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from faults.report import svg
-from faults.report.axis import short_time
 from faults.report.focus import Focus
 from faults.report.happenings import Happening, happenings
 from faults.report.lanes import Lane, in_order
+from faults.wording import short_time
 from sim.kernel.log import Record
 from sim.units import MS, ns_to_seconds
 

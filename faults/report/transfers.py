@@ -10,11 +10,9 @@ from rich import filesize
 
 from faults.report.focus import Focus
 from faults.report.lanes import Lane, Machines, card_lane
+from faults.story.reads import IN_ONE_GO_NS, parts_in_words
 from sim.kernel.log import Record
 from sim.oracles.words import block_list
-from sim.units import US
-
-_IN_ONE_GO_NS = 50 * US
 
 
 @dataclass
@@ -29,6 +27,8 @@ class Batch:
     first_ns: int
     last_ns: int
     into: str = ""
+    layers: int = 0
+    """In how many layers wrong bytes were found; 0 if nobody says."""
     bytes: int = 0
     uids: dict[Any, None] = field(default_factory=dict)
     landings: list[int] = field(default_factory=list)
@@ -42,9 +42,13 @@ class Batch:
     @property
     def told(self) -> str:
         """What was posted, and what became of it if that was no success."""
+        count, what = len(self.uids), self.operation
         numbers = block_list(list(self.uids)).replace("block", "transfer", 1)
-        count = f"{len(self.uids)} × {self.operation}" if len(self.uids) > 1 else self.operation
-        told = f"RDMA {count} posted by {self.initiator}: {filesize.decimal(self.bytes)}, {numbers}"
+        if self.is_wrong:  # all of it is one load of one request's blocks
+            what += parts_in_words(count, self.layers)
+        elif count > 1:
+            what = f"{count} × {what}"
+        told = f"RDMA {what} posted by {self.initiator}: {filesize.decimal(self.bytes)}, {numbers}"
         ends = ", ".join(f"{count} {status}" for status, count in self.failed.items())
         return f"{told}; {ends}" if ends else told
 
@@ -87,7 +91,7 @@ class Transfers:
             return
         key = (fields["initiator"], fields["target"], fields["operation"], wrong)
         batch = self._last.get(key)
-        if batch is None or record.time_ns - batch.last_ns > _IN_ONE_GO_NS:
+        if batch is None or record.time_ns - batch.last_ns > IN_ONE_GO_NS:
             own, other = card_lane(initiator), card_lane(peer)
             source, target = (other, own) if fields["operation"] == "read" else (own, other)
             batch = Batch(
@@ -99,6 +103,7 @@ class Transfers:
                 record.time_ns,
                 record.time_ns,
                 self._into,
+                self._focus.layers,
             )
             self._batches.append(batch)
             self._last[key] = batch

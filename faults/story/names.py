@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
+from itertools import groupby
 
 import msgspec
 
@@ -56,9 +57,12 @@ def said(message: str) -> str | None:
 
 
 def whole(message: str) -> str:
-    """``message`` in one line, to be wrapped by whoever shows it; of a dump the beginning, with a
-    word on what is left out."""
-    line = " ".join(message.split())
+    """``message`` in one line, to be wrapped by whoever shows it, without addresses; what it says
+    several times over is counted, and of a dump there is the beginning, with a word on what is left
+    out."""
+    parts = " ".join(without_addresses(message).split()).split("; ")
+    counts = [(part, len(list(same))) for part, same in groupby(parts)]
+    line = "; ".join(f"{part} ({n} times)" if n > 1 else part for part, n in counts)
     if len(line) <= _LONGEST:
         return line
     return f"{line[:_LONGEST]}... ({counted(len(line) - _LONGEST, 'character')} more)"

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from faults.plural import counted
 from faults.story.chapter import Chapter
+from faults.story.moment import Moment
 from faults.story.subject import Subject
+from faults.wording import short_time
 from sim.kernel.log import Record
-from sim.request_ids import leg_of
+from sim.oracles.base import NORMAL_OUTCOMES
+from sim.request_ids import leg_kind, leg_of
+from sim.units import MS
+
+_LONG_HAND_OFF_NS = 100 * MS
 
 
 class Requests(Chapter):
@@ -15,6 +23,7 @@ class Requests(Chapter):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self._passes: dict[tuple[str, str], None] = {}
+        self._prefilled: dict[str, Moment] = {}
         self.kinds = {
             "request-arrived": self._arrived,
             "leg-sent": self._leg_sent,
@@ -27,6 +36,9 @@ class Requests(Chapter):
             "request-ended": self._request_ended,
         }
 
+    def moments(self) -> list[Moment]:
+        return [*self._moments, *self._prefilled.values()]
+
     def _arrived(self, record: Record) -> None:
         fields = record.fields
         if self.subject.is_about(fields["request"]):
@@ -34,20 +46,41 @@ class Requests(Chapter):
             self.add(record, f"{fields['request']} arrives ({lengths})", 3)
 
     def _leg_sent(self, record: Record) -> None:
-        if self.subject.is_about(record.fields["request"]):
-            leg, node = record.fields["leg"], record.fields["node"]
-            self.add(record, f"the router sends {leg} to {node}", 1)
+        """With how long the hand-off took, if that was more than the router's own time."""
+        fields = record.fields
+        if not self.subject.is_about(fields["request"]):
+            return
+        text, weight = f"the router sends {fields['leg']} to {fields['node']}", 1
+        prefilled = self._prefilled.get(fields["request"])
+        if leg_kind(fields["leg"]) == "d" and prefilled is not None:
+            took_ns = record.time_ns - prefilled.time_ns
+            if took_ns > _LONG_HAND_OFF_NS:
+                text, weight = f"{text}, {short_time(took_ns)} after the end of the prefill", 4
+        self.add(record, text, weight)
 
     def _leg_finished(self, record: Record) -> None:
         fields = record.fields
-        if self.subject.is_about(fields["request"]) and fields["outcome"] not in ("length", "stop"):
+        if not self.subject.is_about(fields["request"]):
+            return
+        if fields["outcome"] not in NORMAL_OUTCOMES:
             self.add(record, f"{fields['leg']} ends on {fields['node']}: {fields['outcome']}", 4)
+        elif leg_kind(fields["leg"]) == "p":
+            text = f"{fields['node']} ends the prefill {fields['leg']}"
+            if earlier := self._prefilled.get(fields["request"]):
+                self._moments.append(earlier)
+            self._prefilled[fields["request"]] = self.moment(record, text, 1)
 
     def _hand_off_held(self, record: Record) -> None:
+        """In one line with the end of the prefill, which comes right before."""
         fields = record.fields
         if self.subject.is_about(fields["request"]):
             text = f"the router holds {fields['request']} back for {fields['seconds']:g} s"
-            self.add(record, text, 4)
+            prefilled = self._prefilled.get(fields["request"])
+            if prefilled is not None and prefilled.time_ns == record.time_ns:
+                both = f"{prefilled.text}, and {text}"
+                self._prefilled[fields["request"]] = replace(prefilled, text=both, weight=4)
+            else:
+                self.add(record, text, 4)
 
     def _retried(self, record: Record) -> None:
         if self.subject.is_about(record.fields["request"]):

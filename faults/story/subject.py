@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from faults.story.reads import with_other_layers
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.request_ids import logical_id
@@ -32,6 +33,8 @@ class Subject:
     source_nodes: Names = field(default_factory=dict)
     overwritten: Names = field(default_factory=dict)
     found: Names = field(default_factory=dict)
+    layers: int = 0
+    """In how many layers wrong bytes were found; 0 if nobody says."""
     place: int = 0
 
     def is_about(self, request_id: Any) -> bool:
@@ -44,6 +47,7 @@ class Subject:
         extent = evidence.get("extent", {})
         _add(self.transfers, [evidence["transfer"]] if "transfer" in evidence else [])
         _add(self.transfers, extent.get("transfers", ()))
+        self.layers = max(self.layers, len(extent.get("layers", ())))
         _add(self.source_nodes, [evidence["source_node"]] if "source_node" in evidence else [])
         _add(self.source_nodes, extent.get("source_nodes", ()))
         _add(self.owners, extent.get("owners", ()))
@@ -70,6 +74,8 @@ def subject_of(violations: Sequence[Violation], records: Sequence[Record]) -> Su
     for violation in violations:
         if violation is told or subject.is_about(violation.request_id):
             subject.add(violation)
+    whole = with_other_layers(records, subject.transfers, subject.nodes, subject.layers)
+    _add(subject.transfers, whole)
     return subject
 
 

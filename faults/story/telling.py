@@ -9,13 +9,14 @@ from faults.story.blocks import Blocks
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment, explained, shortened
 from faults.story.requests import Requests
+from faults.story.strikes import Strikes
 from faults.story.subject import subject_of
 from faults.story.transfers import Transfers
 from faults.story.voices import Voices
 from sim.kernel.log import Record
 from sim.oracles import Violation
 
-_CHAPTERS: tuple[type[Chapter], ...] = (Requests, Blocks, Transfers, Voices, Answers)
+_CHAPTERS: tuple[type[Chapter], ...] = (Requests, Blocks, Transfers, Strikes, Voices, Answers)
 
 
 def tell(

@@ -6,6 +6,7 @@ from typing import Any
 
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
+from faults.story.reads import parts_in_words
 from faults.story.subject import Subject
 from sim.kernel.log import Record
 from sim.oracles.words import block_list
@@ -32,14 +33,15 @@ class Transfers(Chapter):
         }
 
     def moments(self) -> list[Moment]:
-        """One line for all layers, because a connector reads each by itself."""
+        """One line for all layers, also where a connector reads each by itself."""
         if not self._posted:
             return []
         ((first_ns, place), operation), *_ = self._posted.values()
-        uids = list(dict.fromkeys(fields["uid"] for _, fields in self._posted.values()))
+        uids = sorted({fields["uid"] for _, fields in self._posted.values()})
         numbers = block_list(uids).replace("block", "transfer", 1)
+        parts = parts_in_words(len(uids), self.subject.layers)
         source = f" from {self._source()}" if self.subject.source_blocks else ""
-        what = f"an RDMA {operation['operation']}{source}"
+        what = f"an RDMA {operation['operation']}{parts}{source}"
         told = [Moment(first_ns, f"{operation['node']} posts {what} ({numbers})", 3, place)]
         if self._landed:
             told.append(self._landing(operation, source, numbers))

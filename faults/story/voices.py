@@ -1,14 +1,13 @@
-"""What engines, faults and oracles had to say: logs, deaths, messages, waits, findings."""
+"""What engines and oracles had to say: logs, deaths, messages, waits, findings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from faults.story.answers import SAME_OUTPUT
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
-from faults.story.names import ERRORS, requests_named, said, some_of, whole
+from faults.story.names import ERRORS, requests_named, said, whole
 from faults.story.subject import Subject
 from sim.kernel.log import Record
 from sim.request_ids import leg_of
@@ -29,8 +28,6 @@ class Voices(Chapter):
         self._errors: list[Moment] = []
         self._heard: dict[str, Moment] = {}
         self._open: dict[str, dict[str, None]] = {}
-        self._armed: dict[int, Moment] = {}
-        self._elsewhere: dict[int, None] = {}  # faults that have reached other requests only
         self._known: dict[str, None] = {}
         self._posts: dict[int, str] = {}
         self._is_quiet = False
@@ -41,10 +38,6 @@ class Voices(Chapter):
             "process-crashed": self._process,
             "process-paused": self._process,
             "process-resumed": self._process,
-            "fault-struck": self._fault_armed,
-            "fault-hit": self._fault_hit,
-            "fault-missed": self._fault_missed,
-            "fault-healed": self._fault_healed,
             "message-delivered": self._message,
             "posted": self._posted,
             "queue-pair-error": self._queue_pair,
@@ -57,8 +50,7 @@ class Voices(Chapter):
 
     def moments(self) -> list[Moment]:
         heard = self._last_heard() if self._asks_who_was_heard() else []
-        armed = [moment for fault, moment in self._armed.items() if fault not in self._elsewhere]
-        return [*self._moments, *armed, *self._told_logs(), *heard]
+        return [*self._moments, *self._told_logs(), *heard]
 
     def _told_logs(self) -> list[Moment]:
         return [*self._errors[:_LOGS_SHOWN], *self._logs[-_LOGS_SHOWN:]]
@@ -159,46 +151,6 @@ class Voices(Chapter):
         path = wait.partition(" ")[0]
         return self._concerns(path.partition("/")[0]) and not path.endswith(_SERVANTS)
 
-    # --------------------------------------------------- faults and their traces
-
-    def _fault_armed(self, record: Record) -> None:
-        """Until it hits something, which may be at once, later or never, it is armed only."""
-        self._settle_fault(record)
-        requests = [record.fields["request"]] if record.fields.get("request") else []
-        text = _of_fault(record, "is armed", requests)
-        self._armed[record.fields["fault"]] = self.moment(record, text, 4)
-
-    def _fault_hit(self, record: Record) -> None:
-        """The first hit of each strike that reaches the story's requests, or nobody's."""
-        number, reached = record.fields["fault"], record.fields["requests"]
-        armed = self._armed.get(number)
-        if armed is None:
-            return
-        mine = [request for request in reached if self.subject.is_about(request)]
-        if reached and not mine:
-            self._elsewhere[number] = None
-            return
-        self._elsewhere.pop(number, None)
-        if armed.time_ns == record.time_ns:
-            del self._armed[number]
-        self._settle_fault(record)
-        self.add(record, _of_fault(record, "has struck", mine), 4)
-
-    def _fault_missed(self, record: Record) -> None:
-        self._armed.pop(record.fields["fault"], None)
-        reason = str(record.fields["reason"])
-        self.add(record, f"{_of_fault(record, 'could not strike')}: {reason}", 4)
-
-    def _fault_healed(self, record: Record) -> None:
-        if record.fields["fault"] not in self._elsewhere:
-            self._settle_fault(record)
-            self.add(record, _of_fault(record, "has been healed"), 4)
-
-    def _settle_fault(self, record: Record) -> None:
-        """What is known of the strike under way will not change any more."""
-        if armed := self._armed.pop(record.fields["fault"], None):
-            self._moments.append(armed)
-
     def _violation(self, record: Record) -> None:
         """Wrong answers are told by a chapter of their own."""
         fields: dict[str, Any] = record.fields
@@ -212,9 +164,3 @@ class Voices(Chapter):
             self.subject.found[fields["oracle"]] = None
             who = leg_of(fields["request"]) if fields["request"] else fields["node"]
             self.add(record, f"{fields['oracle']} is reported for {who}", 6)
-
-
-def _of_fault(record: Record, what: str, requests: Iterable[str] = ()) -> str:
-    legs = [leg_of(request) for request in requests]
-    target = f", for {some_of(legs)}" if legs else ""
-    return f"fault {record.fields['fault_kind']} {what}{target}"

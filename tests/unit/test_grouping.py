@@ -81,11 +81,18 @@ def test_why_two_rules_name_other_blocks_of_one_request_is_said() -> None:
         return found.sentence
 
     assert said("stale-read", [8, 9], source_node="p0") == (
-        "used (it and wrong-bytes both name blocks of d0: here those with bytes of blocks that p0 "
-        "had given away, unless they were written to since, as a pass does with its own token; "
-        "there all in which a pass found a wrong entry)"
+        "used (block 12 is listed under wrong-bytes only: this rule counts blocks that p0 had "
+        "given up before they were read and that d0 has not written to since, and a pass writes "
+        "its own tokens into some)"
     )
-    assert "here those that the transfer wrote to; there all" in said("shared-block", [8])
+    assert said("stale-read", [8, 9, 12, 13, 14], source_node="p0") == (
+        "used (blocks 13-14 are listed here only: the pass found no wrong bytes there)"
+    )
+    assert said("shared-block", [8]) == (
+        "used (blocks 9, 12 are listed under wrong-bytes only: this rule counts blocks that the "
+        "transfer wrote to)"
+    )
+    assert said("stale-read", [8], source_node="p0", not_listed=1) == "used (1 more like this)"
     assert said("stale-read", [12, 9, 8], source_node="p0") == "used"
 
 

@@ -8,7 +8,7 @@ from report_world import FAILING, Log, Page
 from faults import artifact
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
-from faults.report.axis import LogAxis, TimeAxis, short_time
+from faults.report.axis import LogAxis, TimeAxis
 from faults.report.focus import Focus, focus_on
 from faults.report.happenings import MAX_HAPPENINGS, happenings
 from faults.report.lanes import Lane, Machines, in_order, process_lane
@@ -16,6 +16,7 @@ from faults.report.latency import requests_of, throughput
 from faults.report.ownership import Holding, histories, rows
 from faults.report.run_section import run_section
 from faults.report.space_time import space_time
+from faults.wording import short_time
 from sim.errors import UsageError
 from sim.oracles import Violation
 

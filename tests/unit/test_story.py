@@ -160,10 +160,32 @@ def test_a_read_that_lands_after_the_pass_began_shows_as_such() -> None:
     log.add("hw", "landed", uid=2, **fields).add("hw", "landed", uid=3, **fields)
     assert texts(log, zeros) == [
         "d0 gives blocks 8-9 to r0-d0",
-        "d0 posts an RDMA read (transfers 2-3)",
+        "d0 posts an RDMA read in 2 parts (transfers 2-3)",
         "the first forward pass of r0-d0 begins on d0 (tokens 0-31)",
         "wrong-bytes is reported for r0-d0",
         "the last part of the RDMA read of d0 lands (transfers 2-3)",
+    ]
+
+
+def test_a_hand_off_that_was_held_is_told_with_its_prefill_and_how_long_it_took() -> None:
+    """The end of the prefill in one line with the hold; of a short hand-off no time."""
+    hangs = Violation("liveness", 9.0, None, "r0", "...", {"kind": "not-ended"})
+    log = Log().sent("r0-p0", "p0")
+    prefill = {"request": "r0", "leg": "r0-p0", "node": "p0"}
+    log.add("router", "leg-finished", outcome="length", **prefill)
+    short = Log()
+    short.records = list(log.records)
+    assert texts(short.sent("r0-d0", "d0"), hangs)[1:] == [
+        "p0 ends the prefill r0-p0",
+        "the router sends r0-d0 to d0",
+    ]
+    log.add("router", "hand-off-held", request="r0", seconds=65.0).at_the_same_time()
+    log.sent("r0-d0", "d0")
+    *before, sent = log.records
+    log.records = [*before, sent._replace(time_ns=65_001 * MS)]
+    assert texts(log, hangs)[1:] == [
+        "p0 ends the prefill r0-p0, and the router holds r0 back for 65 s",
+        "the router sends r0-d0 to d0, 65 s after the end of the prefill",
     ]
 
 
@@ -215,7 +237,7 @@ def test_the_death_of_an_engine_is_about_what_it_served() -> None:
     assert texts(log, died) == [
         "the router sends r1-d0 to d0",
         "d0 gives block 7 to r1-d0",
-        "fault fail_read is armed, for r1-d0",
+        "fault fail_read is armed, for r1-d0, and hits nothing",
         "d0 dies, with r1-d0 under way: ValueError: x",
         "liveness is reported for d0",
     ]
@@ -291,7 +313,7 @@ def test_a_story_begins_with_the_request_that_a_fault_struck() -> None:
     assert texts(log, after) == [
         "the router sends r1-d0 to d0",
         "fault f is armed, for r1",
-        "fault f has struck, for r1",
+        "fault f has struck, for r1, 1 ms after it was armed",
         f"the router sends epilogue-d0 to d0{EPILOGUE_IS}",
         "liveness is reported for epilogue",
     ]
@@ -322,7 +344,8 @@ def test_who_wrote_over_a_transfer_is_part_of_the_story() -> None:
 
 
 def test_a_fault_is_armed_strikes_or_cannot() -> None:
-    """It strikes when it hits something; only the first hit of a strike is told."""
+    """It strikes when it hits something; of a strike the first hit is told, how late it was, and
+    how many there are; of what hits nothing one line."""
     died = Violation("liveness", 0.0, "d0", None, "...", {"kind": "engine-died"})
     log = Log()
 
@@ -344,11 +367,10 @@ def test_a_fault_is_armed_strikes_or_cannot() -> None:
     log.add("d0/core/main", "engine-died", node="d0", reason="x", injected=False)
     assert [text for text in texts(log, died) if text.startswith("fault")] == [
         "fault f0 is armed, for r0",
-        "fault f0 has struck, for r0",
+        "fault f0 has struck, for r0, 1 ms after it was armed (hit 1 of 2)",
         "fault f1 has struck, for r0",
         "fault f2 could not strike: no queue pair",
-        "fault f3 is armed",
-        "fault f3 has been healed",
+        "fault f3 is armed, and hits nothing before it is healed at 0.008000 s",
     ]
 
 
