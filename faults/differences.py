@@ -18,13 +18,14 @@ from faults import artifact
 from faults.artifact import Artifact
 from faults.plural import counted
 from faults.replay import in_words
-from faults.story import Moment, subject_of, tell
+from faults.story import NO_RULE, Moment, subject_of, tell
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.oracles.base import NORMAL_OUTCOMES
 from sim.oracles.same_output import SameOutput
 from sim.request_ids import logical_id
 from sim.scenario import Scenario
+from sim.scenario.workloads import EPILOGUE
 
 _OF_ANY_CONNECTOR = (
     "request-arrived",
@@ -93,6 +94,28 @@ def given(a: Side, b: Side) -> list[str]:
     ]
 
 
+def apart(a: Side, b: Side) -> list[str]:
+    """What makes the two no runs of one scenario, by its keys; [] if they are."""
+    names = ("model", "geometry", "topology", "workload")
+    return [name for name in names if getattr(a.scenario, name) != getattr(b.scenario, name)]
+
+
+def are_comparable(a: Side, b: Side) -> bool:
+    """Whether their histories can be compared: of one scenario, or with a request, of the same name
+    and lengths, that arrived on both sides."""
+    if not apart(a, b):
+        return True
+    arrived = [
+        [tuple(r.fields.values()) for r in side.records if r.kind == "request-arrived"]
+        for side in (a, b)
+    ]
+    return any(request in arrived[1] for request in arrived[0] if not _is_epilogue(request))
+
+
+def _is_epilogue(request: tuple[Any, ...]) -> bool:
+    return str(request[0]).startswith(EPILOGUE)
+
+
 def parting(a: Side, b: Side) -> Parting | None:
     """Where the histories part; None if all records that are compared are equal."""
     before = None
@@ -139,11 +162,20 @@ def outputs(a: Side, b: Side) -> dict[str, tuple[int, str, str]]:
 def stories(a: Side, b: Side) -> tuple[list[Moment], list[Moment]]:
     """How each run came about: of its own violation, or of the same requests as the other's."""
     own_a, own_b = a.artifact.violations, b.artifact.violations
-    if own_a and own_b:
+    if (own_a and own_b) or not are_comparable(a, b):
         return tell(a.records, own_a), tell(b.records, own_b)
     about = own_a or own_b or _about(a, b)
     requests = subject_of(about, (a if own_a else b).records).requests if about else {}
-    return tell(a.records, about, requests), tell(b.records, about, requests)
+    same = [_of_the_same(violation) for violation in about]
+    return (
+        tell(a.records, own_a or same, requests),
+        tell(b.records, own_b or same, requests),
+    )
+
+
+def _of_the_same(violation: Violation) -> Violation:
+    """For the other side: its transfers and blocks have numbers of their own."""
+    return msgspec.structs.replace(violation, oracle=NO_RULE, evidence={})
 
 
 def _about(a: Side, b: Side) -> list[Violation]:
@@ -154,7 +186,7 @@ def _about(a: Side, b: Side) -> list[Violation]:
             named = [r.fields.get("request") for r in (one, other) if r is not None]
             requests += [logical_id(str(name)) for name in named if name]
             break
-    return [Violation("difference", 0.0, None, name, "", {}) for name in requests[:1]]
+    return [Violation(NO_RULE, 0.0, None, name, "", {}) for name in requests[:1]]
 
 
 def is_all_compared(a: Side, b: Side) -> bool:

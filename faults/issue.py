@@ -15,7 +15,7 @@ from faults.artifact import Artifact
 from faults.campaign.shrink import with_inline_requests
 from faults.grouping import group
 from faults.redaction import redacted, redacted_value
-from faults.story import tell
+from faults.story import subject_of, tell
 from sim.kernel.log import Record
 from sim.scenario import InlineWorkload, Scenario, dumps
 from sim.units import ns_to_seconds
@@ -23,6 +23,12 @@ from sim.workload import Segment
 
 REPRODUCER = "reproducer.yaml"
 _SHOWN_PER_RULE = 3
+_LONGEST_TITLE = 140  # characters
+_GETTING_IT = (
+    "It takes Linux, Python 3.11 or 3.12, and no GPU. In a checkout of the git repository "
+    "`faultlab`: `make setup` and `source .venv/bin/activate`; or install with pip what its README "
+    "lists under Installing, the last of which is `pip install -e .` in that checkout."
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,6 @@ def write(
         again: how the reproducer went when it was run here.
         has_overlay: whether the run took sources that the reproducer does not bring along.
     """
-    rules = ", ".join(recorded.signature) or "no rule was broken"
     overlay = "\nThe run took patched sources, which are not part of this.\n" if has_overlay else ""
     story = [
         f"{ns_to_seconds(moment.time_ns):14.6f} s  {moment.text}"
@@ -91,7 +96,8 @@ def write(
     ]
     versions = [f"| {name} | {version} |" for name, version in recorded.versions.items()]
     parts = [
-        f"# {rules}: {what}",
+        f"# {_title(recorded, records)}",
+        f"{what}; rules that were broken: {', '.join(recorded.signature)}.",
         "Found with faultlab, which runs vLLM's own scheduler and the connector, unmodified, on a "
         f"simulated network and GPU. Times are virtual.\n{overlay}",
         "## What is wrong",
@@ -99,14 +105,29 @@ def write(
         "## How it came about",
         "```text\n" + "\n".join(story) + "\n```",
         "## To see it",
+        _GETTING_IT,
         f"Save the attached `{REPRODUCER}`, then:",
-        f"```console\n$ faultlab run {REPRODUCER}\n```",
-        again,
+        f"```console\n$ faultlab run {REPRODUCER} --out failing\n```",
+        f"{again} The story above is printed again, and `failing/report.html` draws it. "
+        "`faultlab replay failing` takes the same way once more, to the last event.",
         "## Versions",
         "\n".join(["| what | version or hash |", "|---|---|", *versions]),
         f"Sources under test `{recorded.guest_digest}`, event hash `{recorded.event_hash}`.",
     ]
     return Issue(scenario, redacted("\n\n".join(part.strip("\n") for part in parts)) + "\n")
+
+
+def _title(recorded: Artifact, records: Sequence[Record]) -> str:
+    """The rule of which the breach says most, and what was found in a few words."""
+    told = subject_of(recorded.violations, records).violation
+    (finding,) = (found for found in group(recorded.violations) if told in found.violations)
+    what = finding.sentence.partition("; ")[0]
+    if extent := told.evidence.get("extent"):
+        owners = [f"those of {', '.join(extent['owners'])}"] if extent["owners"] else []
+        found = ", ".join([*owners, *extent.get("found", ())])
+        what = f"{told.node} read wrong bytes for {told.request_id}: {found}"
+    title = f"{told.oracle}: {what}"
+    return title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]}..."
 
 
 def _sentences(recorded: Artifact) -> list[str]:

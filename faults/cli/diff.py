@@ -16,6 +16,9 @@ from faults import differences
 from faults.cli.outcome import JsonFlag, Outcome
 from faults.cli.run_summary import print_plain, render_moments
 from faults.differences import Side
+from faults.plural import counted
+from faults.wording import what_runs
+from sim.scenario.workloads import EPILOGUE
 from sim.units import ns_to_seconds
 
 _SHOWN = 8
@@ -34,7 +37,8 @@ def command(
 
     Runs are recorded with faultlab run --out DIR. Of different connectors only what engines,
     router and faults did is compared. Outputs are, where both were asked the same. Where a run
-    broke no rule, its story is about the requests of the other's.
+    broke no rule, its story is about the requests of the other's. Of runs of other scenarios it
+    says what differs, and compares histories if they have requests in common.
 
     \b
     Examples:
@@ -50,12 +54,16 @@ def command(
 
 def _document(a: Side, b: Side) -> dict[str, Any]:
     stories = differences.stories(a, b)
+    is_comparable = differences.are_comparable(a, b)
+    ends = differences.ends(a, b) if is_comparable else {}
     return {
         "same": a.artifact.event_hash == b.artifact.event_hash,
+        "apart": differences.apart(a, b),
         "given": differences.given(a, b),
+        "comparable": is_comparable,
         "compares_everything": differences.is_all_compared(a, b),
-        "parting": msgspec.to_builtins(differences.parting(a, b)),
-        "ends": {name: list(pair) for name, pair in differences.ends(a, b).items()},
+        "parting": msgspec.to_builtins(differences.parting(a, b)) if is_comparable else None,
+        "ends": {name: list(pair) for name, pair in ends.items()},
         "outputs": {
             name: {"token": place, "a": one, "b": other}
             for name, (place, one, other) in differences.outputs(a, b).items()
@@ -83,11 +91,43 @@ def _render(console: Console, sides: tuple[Side, Side], document: dict[str, Any]
     if document["same"]:
         print_plain(console, "\nthe same history, to the order of tasks")
         return
-    _list(console, "given", document["given"])
+    if document["apart"]:
+        _render_apart(console, document, sides)
+    else:
+        _list(console, "given", document["given"])
+    if document["comparable"]:
+        _render_histories(console, document)
+    for name, story in zip("AB", differences.stories(*sides), strict=True):
+        if story:
+            console.print(f"\n[bold]how it came about in {name}[/]")
+            render_moments(console, story)
+
+
+def _render_apart(console: Console, document: dict[str, Any], sides: tuple[Side, Side]) -> None:
+    apart = document["apart"]
+    differ = f"{', '.join(apart)} {'differs' if len(apart) == 1 else 'differ'}"
+    print_plain(console, f"\nthese are not two runs of one scenario: {differ}")
+    for name, side in zip("AB", sides, strict=True):
+        print_plain(console, f"  {name}: {what_runs(side.scenario)}, {_workload(side)}")
+    keys = dict.fromkeys(line.partition(":")[0].partition(".")[0] for line in document["given"])
+    others = [key for key in keys if key not in document["apart"]]
+    if others:
+        print_plain(console, f"  also in other keys: {', '.join(others)}")
+    if not document["comparable"]:
+        print_plain(console, "  no request is in both, so their histories are not compared")
+
+
+def _workload(side: Side) -> str:
+    names = [r.fields["request"] for r in side.records if r.kind == "request-arrived"]
+    own = [name for name in names if not name.startswith(EPILOGUE)]
+    ends = f" ({own[0]} to {own[-1]})" if len(own) > 1 else ""
+    return f"{counted(len(own), 'request')}{ends}"
+
+
+def _render_histories(console: Console, document: dict[str, Any]) -> None:
     if not document["compares_everything"]:
         print_plain(console, f"\n{_NOT_COMPARED}")
-    parting = document["parting"]
-    _list(console, "first difference", _parting(parting))
+    _list(console, "first difference", _parting(document["parting"]))
     ended = [f"{name}: {one} and {other}" for name, (one, other) in document["ends"].items()]
     _list(console, "how requests ended", _first(ended))
     outputs = [
@@ -95,10 +135,6 @@ def _render(console: Console, sides: tuple[Side, Side], document: dict[str, Any]
         for name, at in document["outputs"].items()
     ]
     _list(console, "outputs that differ", _first(outputs))
-    for name, story in zip("AB", differences.stories(*sides), strict=True):
-        if story:
-            console.print(f"\n[bold]how it came about in {name}[/]")
-            render_moments(console, story)
 
 
 def _parting(parting: dict[str, Any] | None) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from faults.story.aftermath import aftermaths
 from faults.story.moment import MAX_MOMENTS, Moment
-from faults.story.subject import rank_of, subject_of
+from faults.story.subject import NO_RULE, rank_of, subject_of
 from faults.story.telling import tell
 
-__all__ = ["MAX_MOMENTS", "Moment", "aftermaths", "rank_of", "subject_of", "tell"]
+__all__ = ["MAX_MOMENTS", "NO_RULE", "Moment", "aftermaths", "rank_of", "subject_of", "tell"]

@@ -55,7 +55,7 @@ class Requests(Chapter):
         if leg_kind(fields["leg"]) == "d" and prefilled is not None:
             took_ns = record.time_ns - prefilled.time_ns
             if took_ns > _LONG_HAND_OFF_NS:
-                text, weight = f"{text}, {short_time(took_ns)} after the end of the prefill", 4
+                text, weight = f"{text}, {short_time(took_ns)} after its prefill", 4
         self.add(record, text, weight)
 
     def _leg_finished(self, record: Record) -> None:
@@ -77,7 +77,7 @@ class Requests(Chapter):
             text = f"the router holds {fields['request']} back for {fields['seconds']:g} s"
             prefilled = self._prefilled.get(fields["request"])
             if prefilled is not None and prefilled.time_ns == record.time_ns:
-                both = f"{prefilled.text}, and {text}"
+                both = f"{prefilled.text}; {text}"
                 self._prefilled[fields["request"]] = replace(prefilled, text=both, weight=4)
             else:
                 self.add(record, text, 4)

@@ -16,6 +16,8 @@ from sim.units import seconds_to_ns
 _TOLD_FIRST = ("wrong-bytes", "use-after-free", "liveness", "release-once", "leak")
 _ABOUT_BYTES = ("wrong-bytes", "use-after-free")
 _MAX_REQUESTS = 2
+NO_RULE = "difference"
+"""In place of an oracle, where a story is told of a run that broke no rule."""
 Names = dict[Any, None]  # in order, each once
 
 

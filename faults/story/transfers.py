@@ -7,7 +7,7 @@ from typing import Any
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
 from faults.story.reads import parts_in_words
-from faults.story.subject import Subject
+from faults.story.subject import NO_RULE, Subject
 from sim.kernel.log import Record
 from sim.oracles.words import block_list
 
@@ -28,6 +28,7 @@ class Transfers(Chapter):
         self._landed: dict[tuple[Any, Any], _When] = {}
         self.kinds = {
             "blocks-held": self._held,
+            "forward-began": self._forward_began,
             "posted": self._on_posted,
             "landed": self._on_landed,
         }
@@ -69,10 +70,17 @@ class Transfers(Chapter):
 
     def _held(self, record: Record) -> None:
         fields = record.fields
-        self._has_blocks |= (
-            self.subject.is_about(fields["request"])
-            and fields["node"] == self.subject.violation.node
-        )
+        self._has_blocks |= self._is_own(fields["request"], fields["node"])
+
+    def _forward_began(self, record: Record) -> None:
+        """Where no rule was broken, nothing but this says when the request had what it needs."""
+        node = record.fields["node"]
+        if self.subject.violation.oracle == NO_RULE:
+            legs = [leg for leg, *_ in record.fields["requests"]]
+            self._guessing &= not any(self._is_own(leg, node) for leg in legs)
+
+    def _is_own(self, request: Any, node: str) -> bool:
+        return self.subject.is_about(request) and node == self.subject.violation.node
 
     def _concerns(self, uid: Any, node: str) -> bool:
         if self._guessing:

@@ -11,10 +11,10 @@ import pytest
 from faults.artifact import Artifact
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
-from faults.differences import Side, ends, outputs
+from faults.differences import Side, ends, outputs, stories
 from sim.kernel.log import Record
 from sim.oracles import Violation
-from sim.scenario import Scenario
+from sim.scenario import Scenario, UniformWorkload
 
 SMALL = ["run", "--requests", "3", "--set", "length_scale=0.02"]
 
@@ -125,6 +125,72 @@ def test_two_connectors_are_compared_by_what_they_have_in_common(
     document, text = diff(capsys, "a", "c")
     assert not document["compares_everything"]
     assert "what went on inside the connectors are not" in text
+
+
+def test_runs_of_two_scenarios_are_said_to_be_that_and_not_compared(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What differs is told briefly; the histories are compared if a request is in both."""
+
+    def ran(name: str, requests: int, *arrived: str) -> Side:
+        artifact = SimpleNamespace(
+            violations=[],
+            verdict="pass",
+            signature=[],
+            event_hash=name,
+            versions={},
+            guest_digest="",
+        )
+        workload = UniformWorkload(requests=requests, prompt_tokens=(9, 9), output_tokens=(2, 2))
+        fields = {"prompt_tokens": 9, "max_tokens": 2}
+        records = [
+            Record(number, "router", "request-arrived", {"request": request, **fields})
+            for number, request in enumerate([*arrived, "epilogue"])
+        ]
+        return Side(Path(), Scenario(workload=workload), cast("Artifact", artifact), records)
+
+    sides = {
+        "a": ran("a", 2, "late", "next"),
+        "b": ran("b", 3, "r0", "r1", "r2"),
+        "c": ran("c", 4, "next", "late"),
+    }
+    monkeypatch.setattr(Side, "read", lambda path: sides[str(path)])
+    document, text = diff(capsys, "a", "b")
+    assert (document["apart"], document["comparable"]) == (["workload"], False)
+    assert (document["parting"], document["ends"]) == (None, {})
+    assert "not two runs of one scenario: workload differs" in text
+    assert "moriio, TP 1, single-process, 3 requests (r0 to r2)" in text
+    assert "no request is in both" in text
+    for words in ("given", "first difference", "how requests ended", "how it came about"):
+        assert words not in text
+    document, text = diff(capsys, "a", "c")
+    assert document["comparable"]
+    assert "not two runs of one scenario" in text
+    assert "first difference A: request-arrived" in text
+
+
+def test_the_story_of_the_other_side_has_no_transfers_of_the_first() -> None:
+    """Their numbers mean other transfers there: told are those before its own first pass."""
+    wrong = Violation(
+        "use-after-free", 0.0, "d0", "r0-d0", "...",
+        {"transfer": 7, "source_node": "p0", "source_block_ids": [4]},
+    )  # fmt: skip
+    fields = {"initiator": "d", "target": "p", "operation": "read"}
+    held = {"node": "d0", "request": "r0-d0", "group": 0, "blocks": [[8, 9]]}
+    began = {"node": "d0", "rank": 0, "requests": [["r0-d0", 5, 6]]}
+    records = [
+        Record(1, "d0/core/main", "blocks-held", held),
+        Record(2, "d0/core/main", "posted", {**fields, "uid": 3}),
+        Record(3, "hw", "forward-began", began),
+        Record(4, "d0/core/main", "posted", {**fields, "uid": 7}),
+    ]
+    broken = cast("Artifact", SimpleNamespace(violations=[wrong]))
+    a, b = replace(side(), artifact=broken), replace(side(), records=records)
+    assert [moment.text for moment in stories(a, b)[1]] == [
+        "d0 gives blocks 8-9 to r0-d0",
+        "d0 posts an RDMA read (transfer 3)",
+        "the first forward pass of r0-d0 begins on d0 (token 5)",
+    ]
 
 
 def test_the_first_token_that_differs_is_told_of_both_outputs() -> None:

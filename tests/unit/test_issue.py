@@ -38,9 +38,12 @@ def test_an_issue_holds_all_that_is_needed_and_its_file_fails_in_the_same_way(
     assert dispatch.run(["issue", "held", "--out", "report"]) == ExitCode.OK
     text = Path("report/issue.md").read_text()
     for words in (
-        "# same-output, use-after-free, wrong-bytes: llama",
+        "# wrong-bytes: d0 read wrong bytes for req-0-d0: those of req-5, req-7\n",
+        "rules that were broken: same-output, use-after-free, wrong-bytes.",
+        "`make setup`",
+        "`faultlab replay failing`",
         "p0 lets go of the blocks of req-0-p0",
-        "$ faultlab run reproducer.yaml",
+        "$ faultlab run reproducer.yaml --out failing",
         "It fails in this way",
         "| vllm |",
     ):

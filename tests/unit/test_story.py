@@ -184,8 +184,8 @@ def test_a_hand_off_that_was_held_is_told_with_its_prefill_and_how_long_it_took(
     *before, sent = log.records
     log.records = [*before, sent._replace(time_ns=65_001 * MS)]
     assert texts(log, hangs)[1:] == [
-        "p0 ends the prefill r0-p0, and the router holds r0 back for 65 s",
-        "the router sends r0-d0 to d0, 65 s after the end of the prefill",
+        "p0 ends the prefill r0-p0; the router holds r0 back for 65 s",
+        "the router sends r0-d0 to d0, 65 s after its prefill",
     ]
 
 
