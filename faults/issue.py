@@ -108,7 +108,7 @@ def write(
         _GETTING_IT,
         f"Save the attached `{REPRODUCER}`, then:",
         f"```console\n$ faultlab run {REPRODUCER} --out failing\n```",
-        f"{again} The story above is printed again, and `failing/report.html` draws it. "
+        f"{again} The run prints its story, and `failing/report.html` draws it. "
         "`faultlab replay failing` takes the same way once more, to the last event.",
         "## Versions",
         "\n".join(["| what | version or hash |", "|---|---|", *versions]),
