@@ -31,7 +31,7 @@ def starved_legs(engine: Any, history: BlockHistory) -> list[str]:
         request.request_id: {*chain(*manager.get_block_ids(request.request_id))} - {NULL_BLOCK}
         for request in scheduler.kv_holding_waiting
     }
-    is_refused = refused in map(leg_of, held)
+    is_refused = any(leg_of(name) == refused for name in held)
     idle = {*chain(*(blocks for name, blocks in held.items() if name in has_ended))}
     taken = manager.block_pool.num_gpu_blocks - 1 - manager.block_pool.get_num_free_blocks()
     if scheduler.running or not is_refused or not idle or len(idle) != taken:
