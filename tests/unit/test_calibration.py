@@ -118,6 +118,8 @@ def test_a_published_row_has_its_initiators(tmp_path: Path) -> None:
         (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,nan,s\n", "and a latency in us of"),
         (",".join(COLUMNS) + "\nx,rdma,read,8,1,1,1,inf,s\n", "and a latency in us of"),
         (",".join(COLUMNS) + "\nx,tcp,read,8,1,1,1,5,s\n", "expected rdma or xgmi"),
+        (",".join(COLUMNS) + "\nx,rdma,send,8,1,1,1,5,s\n", "expected rdma or xgmi, read or write"),
+        (",".join(COLUMNS) + "\nx,rdma,read,8,65536,1,1,5,99 calls in a request\n", "in all"),
     ],
 )
 def test_a_wrong_table_is_refused(
