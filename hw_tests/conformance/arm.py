@@ -36,6 +36,13 @@ class Pair:
         return session
 
 
+def finished(status: Any) -> Any:
+    """The status of a transfer, once it is final."""
+    status.WaitFor(20_000)  # milliseconds
+    assert not status.InProgress()
+    return status
+
+
 class Arm(Protocol):
     """One implementation. A method below a feature's name may be missing without that feature."""
 

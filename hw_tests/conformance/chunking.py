@@ -6,21 +6,15 @@ from typing import Any
 
 import torch
 
-from hw_tests.conformance.arm import Arm, Cases
+from hw_tests.conformance.arm import Arm, Cases, finished
 
 case = Cases("gpu-rdma")
 
 KIB, MIB = 1 << 10, 1 << 20
 
 
-def _finished(status: Any) -> Any:
-    status.WaitFor(20_000)
-    assert not status.InProgress()
-    return status
-
-
 def _succeeds(status: Any) -> None:
-    assert (_finished(status).Succeeded(), status.Message()) == (True, "success")
+    assert (finished(status).Succeeded(), status.Message()) == (True, "success")
 
 
 def _pattern(size: int) -> torch.Tensor:
@@ -139,7 +133,7 @@ def the_call_returns_when_every_worker_has_posted(arm: Arm) -> None:
     offsets = [i * 128 for i in range(4)]
     status = session.batch_write(offsets, offsets, [8] * 4, 0)
     assert 0.09 < arm.seconds() - began < 1
-    assert all(_finished(one).Succeeded() for one in [*filler, status])
+    assert all(finished(one).Succeeded() for one in [*filler, status])
 
 
 @case("0.3", "completions")
@@ -153,5 +147,5 @@ def a_slice_without_room_fails_the_call_and_the_others_land(arm: Arm) -> None:
     offsets = [100_000 + i * 128 for i in range(20)]
     status = session.batch_write(offsets, offsets, [8] * 20, 0)
     assert status.Message().startswith("SQ full (batch): ep=0 depth=16 requested=10 max=16 ")
-    assert all(_finished(one).Succeeded() for one in filler)
+    assert all(finished(one).Succeeded() for one in filler)
     assert int(pair.remote[100_000:].count_nonzero()) == 80

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hw_tests.conformance.arm import Arm, Cases, Pair
+from hw_tests.conformance.arm import Arm, Cases, Pair, finished
 
 case = Cases()
 
@@ -27,12 +27,6 @@ LESSER_EVENTS = (
     *("LID_CHANGE", "PKEY_CHANGE", "SM_CHANGE", "CLIENT_REREGISTER"),
 )
 """Of a queue pair, and of a port; besides the two that a case names."""
-
-
-def _finished(status: Any) -> Any:
-    status.WaitFor(20_000)
-    assert not status.InProgress()
-    return status
 
 
 @case("1.1")
@@ -103,10 +97,10 @@ def a_peer_that_asks_for_more_queue_pairs_gets_what_is_missing(arm: Arm) -> None
     """Four where there is one: three more, on both sides."""
     pair = arm.pair(qp_per_transfer=1, target={"qp_per_transfer": 4})
     session = pair.session()
-    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+    assert finished(session.write(0, 0, 64, 0)).Succeeded()
     assert (arm.queue_pairs(pair.initiator), arm.queue_pairs(pair.target)) == (1, 1)
     reverse = pair.reverse_session()
-    assert _finished(reverse.write(0, 0, 64, 0)).Succeeded()
+    assert finished(reverse.write(0, 0, 64, 0)).Succeeded()
     assert (arm.queue_pairs(pair.initiator), arm.queue_pairs(pair.target)) == (4, 4)
 
 
@@ -117,7 +111,7 @@ def other_sizes_of_chains_on_a_queue_of_sixteen(arm: Arm) -> None:
     offsets = [i * 128 for i in range(40)]
     for chain, is_good in ((1, True), (16, True), (3, False)):
         pair = arm.pair(max_send_wr=16, post_batch_size=chain)
-        status = _finished(pair.session().batch_write(offsets, offsets, [64] * 40, 0))
+        status = finished(pair.session().batch_write(offsets, offsets, [64] * 40, 0))
         assert status.Succeeded() is is_good, chain
     said = status.Message()
     advice = ["MORI_IO_SQ_BACKOFF_TIMEOUT_US", "MORI_IO_QP_MAX_SEND_WR", "postBatchSize",
@@ -136,11 +130,11 @@ def full_queues_work_again_after_a_part_was_delivered(arm: Arm) -> None:
     arm.hold(pair.initiator, 1.5)
     filler = [session.write(i * 128, i * 128, 8, 1) for i in range(16)]
     offsets = [i * 128 for i in range(32)]
-    assert _finished(session.batch_write(offsets, offsets, [8] * 32, 0)).Failed()
-    assert all(_finished(one).Succeeded() for one in filler)
+    assert finished(session.batch_write(offsets, offsets, [8] * 32, 0)).Failed()
+    assert all(finished(one).Succeeded() for one in filler)
     arm.sleep(0.5)
     for uid in (2, 4):
-        assert _finished(session.batch_write(offsets, offsets, [8] * 32, uid)).Succeeded()
+        assert finished(session.batch_write(offsets, offsets, [8] * 32, uid)).Succeeded()
 
 
 @case("2.8", "completions")
@@ -150,7 +144,7 @@ def six_completions_come_with_advice(arm: Arm) -> None:
         pair = arm.pair()
         session = pair.session()
         arm.fail_next(pair.initiator, name, 0)
-        said = _finished(session.write(0, 0, 64, 0)).Message()
+        said = finished(session.write(0, 0, 64, 0)).Message()
         assert ("hint" in said.lower()) == (name in HINTS), said
         assert HINTS.get(name, "").lower() in said.lower(), said
 
@@ -161,7 +155,7 @@ def only_the_initiator_sees_that_its_peer_is_unreachable(arm: Arm) -> None:
     pair = arm.pair()
     session = pair.session()
     arm.fail_next(pair.initiator, "RETRY_EXC", 0)
-    assert _finished(session.write(0, 0, 64, 0)).Failed()
+    assert finished(session.write(0, 0, 64, 0)).Failed()
     arm.sleep(0.3)
     assert pair.target.pop_peer_failure() is None
     assert "acknowledge" in pair.initiator.pop_peer_failure().detail
@@ -173,10 +167,10 @@ def nothing_is_accepted_after_an_event_of_the_device(arm: Arm) -> None:
     for name in ("CQ_ERR", "DEVICE_FATAL"):
         pair = arm.pair()
         session = pair.session()
-        assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+        assert finished(session.write(0, 0, 64, 0)).Succeeded()
         arm.raise_event(pair.initiator, name)
         arm.sleep(0.3)
-        assert _finished(session.write(0, 0, 64, 1)).Message().startswith(DEGRADED)
+        assert finished(session.write(0, 0, 64, 1)).Message().startswith(DEGRADED)
         assert pair.initiator.pop_peer_failure().port_num == 0
 
 
@@ -191,8 +185,8 @@ def _is_survived(arm: Arm, pair: Pair, session: Any, name: str, *, alive: bool) 
             break
     assert (session.alive(), status.Failed()) == (alive, False), name
     assert (pair.initiator.pop_peer_failure() is None) is alive, name
-    assert _finished(status).Succeeded(), name
-    assert _finished(session.write(0, 0, 64, 1)).Succeeded(), name
+    assert finished(status).Succeeded(), name
+    assert finished(session.write(0, 0, 64, 1)).Succeeded(), name
 
 
 @case("2.9", "events", "completions")
@@ -234,9 +228,9 @@ def the_retry_budget_is_that_of_the_environment(arm: Arm) -> None:
         arm.set_environment(name, value)
         pair = arm.pair()
         session = pair.session()
-        assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+        assert finished(session.write(0, 0, 64, 0)).Succeeded()
         arm.crash_target(pair)
         began = arm.seconds()
-        assert _finished(session.write(0, 0, 64, 1)).Failed()
+        assert finished(session.write(0, 0, 64, 1)).Failed()
         shortest, longest = within
         assert shortest < arm.seconds() - began < longest, value

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from hw_tests.conformance.arm import Arm, Cases
+from hw_tests.conformance.arm import Arm, Cases, finished
 
 case = Cases()
 
 _THREADS = 3
 """Of an engine: completions, control plane, asynchronous events."""
-
-
-def _finished(status: Any) -> Any:
-    status.WaitFor(20_000)
-    assert not status.InProgress()
-    return status
 
 
 @case("0.10", "operating-system")
@@ -85,4 +77,4 @@ def events_may_not_be_noticed_at_all(arm: Arm) -> None:
     arm.sleep(0.3)
     assert session.alive()
     assert pair.initiator.pop_peer_failure() is None
-    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+    assert finished(session.write(0, 0, 64, 0)).Succeeded()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hw_tests.conformance.arm import Arm, Cases
+from hw_tests.conformance.arm import Arm, Cases, finished
 
 case = Cases("gpu-rdma")
 
@@ -29,14 +29,8 @@ COMPLETION_ERRORS = [
 ]
 
 
-def _finished(status: Any) -> Any:
-    status.WaitFor(20_000)
-    assert not status.InProgress()
-    return status
-
-
 def _failed_with(arm: Arm, status: Any, text: str) -> None:
-    _finished(status)
+    finished(status)
     assert (status.Code(), status.Message()[: len(text)]) == (
         arm.mori.StatusCode.ERR_RDMA_OP,
         text,
@@ -109,14 +103,14 @@ def one_error_kills_the_queue_pair_for_everybody(arm: Arm) -> None:
     """Older sessions, new ones and the reverse direction."""
     pair = arm.pair()
     first, second, reverse = pair.session(), pair.session(), pair.reverse_session()
-    assert _finished(second.write(0, 0, 8, 0)).Succeeded()
-    assert _finished(reverse.write(0, 0, 8, 0)).Succeeded()
+    assert finished(second.write(0, 0, 8, 0)).Succeeded()
+    assert finished(reverse.write(0, 0, 8, 0)).Succeeded()
     arm.fail_next(pair.initiator, "REM_ACCESS", 0)
-    _finished(first.write(0, 0, 8, 1))
+    finished(first.write(0, 0, 8, 1))
     for session in (second, pair.session()):
         assert session.alive()
         _failed_with(arm, session.write(0, 0, 8, 2), FLUSHED)
-    assert _finished(reverse.write(0, 0, 8, 1)).Failed()
+    assert finished(reverse.write(0, 0, 8, 1)).Failed()
 
 
 @case("0.9", "completions")
@@ -131,7 +125,7 @@ def a_lost_completion_is_waited_for_for_ever(arm: Arm) -> None:
     assert status.InProgress()
     assert pair.remote[:64].eq(3).all()
     assert session.alive()
-    assert _finished(session.write(64, 64, 64, 1)).Succeeded()
+    assert finished(session.write(64, 64, 64, 1)).Succeeded()
 
 
 @case("2.7", "posts")
@@ -143,7 +137,7 @@ def a_provider_that_refuses_everything_leaves_the_queue_pair_usable(arm: Arm) ->
     status = session.batch_write([0, 128, 256], [0, 128, 256], [8] * 3, 0)
     text = "ibv_post_send failed with 12: Cannot allocate memory (posted 0/3 WRs)"
     _failed_with(arm, status, text)
-    assert _finished(session.write(0, 0, 8, 1)).Succeeded()
+    assert finished(session.write(0, 0, 8, 1)).Succeeded()
 
 
 @case("2.7", "posts")
@@ -209,7 +203,7 @@ def port_events_change_only_alive(arm: Arm) -> None:
     assert not session.alive()
     event = pair.initiator.pop_peer_failure()
     assert (event.reason, event.port_num) == (arm.mori.PeerFailureReason.LOCAL_PORT_DOWN, 1)
-    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+    assert finished(session.write(0, 0, 64, 0)).Succeeded()
     arm.raise_event(pair.initiator, "PORT_ACTIVE")
     arm.raise_event(pair.initiator, "GID_CHANGE")
     arm.sleep(0.1)
@@ -222,7 +216,7 @@ def a_dead_peer_is_noticed_after_the_retry_budget(arm: Arm) -> None:
     """About half a second; then everything is flushed; new connections are refused."""
     pair = arm.pair()
     session = pair.session()
-    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+    assert finished(session.write(0, 0, 64, 0)).Succeeded()
     arm.crash_target(pair)
     began = arm.seconds()
     _failed_with(arm, session.write(0, 0, 64, 1), "transport retry counter exceeded")
@@ -248,7 +242,7 @@ def a_restarted_peer_is_not_reachable_after_a_failure(arm: Arm) -> None:
     pair = arm.pair()
     session = pair.session()
     arm.crash_target(pair)
-    _finished(session.write(0, 0, 64, 0))
+    finished(session.write(0, 0, 64, 0))
     arm.restart_target(pair)
     desc = pair.target.get_engine_desc()
     pair.initiator.deregister_remote_engine(desc)
@@ -348,5 +342,5 @@ def statuses_and_sessions_of_torch_memory_survive_their_descriptors(arm: Arm) ->
     pair = arm.pair()
     session = pair.session()
     pair.local_desc = pair.remote_desc = None
-    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+    assert finished(session.write(0, 0, 64, 0)).Succeeded()
     assert torch.equal(pair.local[:64].cpu(), pair.remote[:64].cpu())

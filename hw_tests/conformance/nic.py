@@ -9,18 +9,12 @@ from typing import Any
 
 import pytest
 
-from hw_tests.conformance.arm import Arm, Cases
+from hw_tests.conformance.arm import Arm, Cases, finished
 
 case = Cases()
 
 _READ_WRITE_AND_ATOMICS = 0xF
 _GIB = 1 << 30
-
-
-def _finished(status: Any) -> Any:
-    status.WaitFor(20_000)
-    assert not status.InProgress()
-    return status
 
 
 @case("2.3", "counts")
@@ -32,7 +26,7 @@ def registering_asks_the_nic_for_nothing(arm: Arm) -> None:
     pair.session()
     made = [arm.memory_regions(engine) for engine in both]
     assert all(asked == left > 0 for asked, left in made)
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     assert [arm.memory_regions(engine) for engine in both] == made
 
 
@@ -54,19 +48,19 @@ def of_two_registrations_of_one_address_one_is_never_given_back(arm: Arm) -> Non
 def keys_of_remote_memory_are_asked_for_once(arm: Arm) -> None:
     """What the target has forgotten meanwhile still gets a session, on which nothing works."""
     pair = arm.pair()
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     asked, left = arm.memory_regions(pair.target)
     pair.target.deregister_memory(pair.remote_desc)
     again = pair.session()
     assert arm.memory_regions(pair.target) == (asked, left - 1)
-    assert _finished(again.write(0, 0, 64, 1)).Message().startswith("remote access error")
+    assert finished(again.write(0, 0, 64, 1)).Message().startswith("remote access error")
 
 
 @case("0.7", "counts", "processes")
 def a_restarted_peer_is_not_asked_for_its_keys(arm: Arm) -> None:
     """Those of its earlier life are taken for good."""
     pair = arm.pair()
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     arm.crash_target(pair)
     arm.restart_target(pair)
     pair.initiator.register_remote_engine(pair.target.get_engine_desc())
@@ -81,7 +75,7 @@ def what_is_queued_fails_when_its_memory_goes(arm: Arm) -> None:
         pair = arm.pair()
         status = pair.session().write(0, 0, 64, 0)
         pair.initiator.deregister_memory(pair.local_desc)
-        if _finished(status).Failed():
+        if finished(status).Failed():
             break
     assert status.Message().startswith("local protection error")
 
@@ -91,7 +85,7 @@ def queue_pairs_are_made_with_these_attributes(arm: Arm) -> None:
     """Receives and inline data are for notifications."""
     for notifies, receives, inline in ((1, 1024, 64), (0, 8192, 0)):
         pair = arm.pair(enable_notification=notifies)
-        assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+        assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
         assert arm.asked_of_the_nic(pair.initiator) == {
             "max_send_wr": 8192,
             "max_recv_wr": receives,

@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hw_tests.conformance.arm import Arm, Cases, Pair
+from hw_tests.conformance.arm import Arm, Cases, Pair, finished
 
 case = Cases("gpu-rdma")
-
-
-def _finished(status: Any) -> Any:
-    status.WaitFor(20_000)
-    assert not status.InProgress()
-    return status
 
 
 def _popped(arm: Arm, pair: Pair, uid: int) -> Any:
@@ -36,7 +30,7 @@ def the_target_learns_of_writes_and_reads(arm: Arm) -> None:
         lambda uid: session.batch_read([0, 128], [0, 128], [8, 8], uid),
     ]
     for uid, call in enumerate(calls):
-        assert _finished(call(uid)).Succeeded()
+        assert finished(call(uid)).Succeeded()
         status = _popped(arm, pair, uid)
         assert (status.Succeeded(), status.Message()) == (True, "")
 
@@ -45,7 +39,7 @@ def the_target_learns_of_writes_and_reads(arm: Arm) -> None:
 def popping_again_succeeds_again(arm: Arm) -> None:
     """Entries are never removed; unknown numbers and keys give None."""
     pair = arm.pair(enable_notification=1)
-    assert _finished(pair.session().write(0, 0, 64, 7)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 7)).Succeeded()
     for _ in range(3):
         assert _popped(arm, pair, 7).Succeeded()
     assert _popped(arm, pair, 8) is None
@@ -56,7 +50,7 @@ def popping_again_succeeds_again(arm: Arm) -> None:
 def the_initiator_is_told_nothing(arm: Arm) -> None:
     """Only the other end counts what arrives."""
     pair = arm.pair(enable_notification=1)
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     key = pair.target.get_engine_desc().key
     assert pair.initiator.pop_inbound_transfer_status(key, 0) is None
 
@@ -65,7 +59,7 @@ def the_initiator_is_told_nothing(arm: Arm) -> None:
 def one_notification_for_each_queue_pair(arm: Arm) -> None:
     """A single 64-byte write on 4 queue pairs is 5 work requests in 5 posts."""
     pair = arm.pair(enable_notification=1, qp_per_transfer=4)
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     assert arm.posted(pair.initiator) == (5, 5)
 
 
@@ -73,7 +67,7 @@ def one_notification_for_each_queue_pair(arm: Arm) -> None:
 def the_senders_configuration_decides(arm: Arm) -> None:
     """With notifications off nothing is sent, and the target never learns."""
     pair = arm.pair(enable_notification=0, target={"enable_notification": 1})
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     assert arm.posted(pair.initiator) == (1, 1)
     assert _popped(arm, pair, 0) is None
 
@@ -84,7 +78,7 @@ def more_transfers_than_posted_receives(arm: Arm) -> None:
     pair = arm.pair(enable_notification=1, notif_per_qp=2)
     session = pair.session()
     for uid in range(10):
-        assert _finished(session.write(0, 0, 64, uid)).Succeeded()
+        assert finished(session.write(0, 0, 64, uid)).Succeeded()
     assert [_popped(arm, pair, uid) is not None for uid in range(11)] == [True] * 10 + [False]
 
 
@@ -93,10 +87,10 @@ def a_number_used_twice_cannot_be_popped(arm: Arm) -> None:
     """Neither after the first use has been popped nor before."""
     pair = arm.pair(enable_notification=1)
     session = pair.session()
-    assert _finished(session.write(0, 0, 64, 3)).Succeeded()
+    assert finished(session.write(0, 0, 64, 3)).Succeeded()
     assert _popped(arm, pair, 3).Succeeded()
     for uid in (3, 4, 4):
-        assert _finished(session.write(0, 0, 64, uid)).Succeeded()
+        assert finished(session.write(0, 0, 64, uid)).Succeeded()
     assert (_popped(arm, pair, 3), _popped(arm, pair, 4)) == (None, None)
 
 
@@ -105,7 +99,7 @@ def a_target_without_receives_stalls_the_queue_pair(arm: Arm) -> None:
     """The transfer itself succeeds; the next one never ends, and no event says so."""
     pair = arm.pair(enable_notification=1, target={"enable_notification": 0})
     session = pair.session()
-    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+    assert finished(session.write(0, 0, 64, 0)).Succeeded()
     behind = session.write(64, 64, 64, 1)
     behind.WaitFor(2_000)
     assert behind.InProgress()
@@ -118,7 +112,7 @@ def the_target_need_not_know_whom_it_asks_about(arm: Arm) -> None:
     """What an initiator told can be popped although it was never registered here."""
     pair = arm.pair(enable_notification=1)
     pair.target.deregister_remote_engine(pair.initiator.get_engine_desc())
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     assert _popped(arm, pair, 0).Succeeded()
 
 
@@ -126,7 +120,7 @@ def the_target_need_not_know_whom_it_asks_about(arm: Arm) -> None:
 def numbers_of_a_restarted_peer_hit_old_entries(arm: Arm) -> None:
     """The new incarnation has sent nothing yet, and its transfer 0 counts as arrived."""
     pair = arm.pair(enable_notification=1)
-    assert _finished(pair.reverse_session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.reverse_session().write(0, 0, 64, 0)).Succeeded()
     arm.sleep(0.2)  # seconds of a real clock, on which other threads run meanwhile
     arm.crash_target(pair)
     arm.restart_target(pair)
@@ -142,12 +136,12 @@ def a_refused_notification_fails_a_transfer_that_lands(arm: Arm) -> None:
     pair.local.fill_(3)
     session = pair.session()
     arm.refuse_next_notification(pair.initiator)
-    status = _finished(session.write(0, 0, 64, 0))
+    status = finished(session.write(0, 0, 64, 0))
     assert status.Code() == arm.mori.StatusCode.ERR_RDMA_OP
     assert status.Message().startswith("ibv_post_send (notify) failed with 12: Cannot allocate")
     assert _popped(arm, pair, 0) is None
     assert pair.remote[:64].eq(3).all()
-    assert _finished(session.write(0, 0, 64, 1)).Succeeded()
+    assert finished(session.write(0, 0, 64, 1)).Succeeded()
     assert _popped(arm, pair, 1).Succeeded()
 
 
@@ -170,8 +164,8 @@ def a_transfer_does_not_wait_for_its_notification(arm: Arm) -> None:
     pair = arm.pair(enable_notification=1)
     session = pair.session()
     arm.fail_next_notification(pair.initiator, "RNR_RETRY_EXC")
-    assert _finished(session.write(0, 0, 64, 0)).Succeeded()
+    assert finished(session.write(0, 0, 64, 0)).Succeeded()
     arm.sleep(0.2)  # seconds of a real clock, on which other threads run meanwhile
     assert session.alive()
     assert _popped(arm, pair, 0) is None
-    assert _finished(session.write(0, 0, 64, 1)).Message() == "Work Request Flushed Error"
+    assert finished(session.write(0, 0, 64, 1)).Message() == "Work Request Flushed Error"

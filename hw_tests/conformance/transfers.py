@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hw_tests.conformance.arm import Arm, Cases, Pair
+from hw_tests.conformance.arm import Arm, Cases, Pair, finished
 
 case = Cases("gpu-rdma")
 
@@ -22,12 +22,6 @@ def _batch(session: Any, count: int, *, write: bool = True, uid: int | None = No
     return call(offsets, offsets, sizes, session.allocate_transfer_uid() if uid is None else uid)
 
 
-def _finished(status: Any) -> Any:
-    status.WaitFor(20_000)
-    assert not status.InProgress()
-    return status
-
-
 @case("0.1")
 def posting_is_synchronous_and_completion_is_not(arm: Arm) -> None:
     """A posted call returns in progress; a refused one has failed already."""
@@ -37,7 +31,7 @@ def posting_is_synchronous_and_completion_is_not(arm: Arm) -> None:
     assert big.InProgress()
     refused = session.write(0, 1, pair.local.numel(), 1)
     assert refused.Failed()
-    assert _finished(big).Succeeded()
+    assert finished(big).Succeeded()
     assert big.Message() == "success"
 
 
@@ -47,12 +41,12 @@ def reads_and_writes_move_the_bytes_they_name(arm: Arm) -> None:
     pair = arm.pair(size=4096)
     pair.local.copy_(torch.arange(4096) % 251)
     session = pair.session()
-    assert _finished(session.batch_write([0, 200], [1000, 3000], [100, 50], 0)).Succeeded()
+    assert finished(session.batch_write([0, 200], [1000, 3000], [100, 50], 0)).Succeeded()
     assert torch.equal(pair.remote[1000:1100].cpu(), pair.local[:100].cpu())
     assert torch.equal(pair.remote[3000:3050].cpu(), pair.local[200:250].cpu())
     assert int(pair.remote.count_nonzero()) == int(pair.remote[1000:3050].count_nonzero())
     pair.remote.fill_(7)
-    assert _finished(session.read(10, 20, 30, 1)).Succeeded()
+    assert finished(session.read(10, 20, 30, 1)).Succeeded()
     assert pair.local[10:40].eq(7).all()
     assert int(pair.local[40]) == 40
 
@@ -67,7 +61,7 @@ def many_unequal_segments(arm: Arm) -> None:
     remote = [i * 1000 for i in order]
     sizes = [100 + i % 5 for i in range(64)]
     status = pair.session().batch_read(local, remote, sizes, 0)
-    assert _finished(status).Succeeded()
+    assert finished(status).Succeeded()
     for here, there, size in zip(local, remote, sizes, strict=True):
         assert torch.equal(
             pair.local[here : here + size].cpu(), pair.remote[there : there + size].cpu()
@@ -94,8 +88,8 @@ def bad_numbers_are_type_errors(arm: Arm) -> None:
             session.batch_write([offset], [0], [size], 0)
     with pytest.raises(TypeError):
         session.write(0, -1, 1, 0)
-    assert _finished(session.write(0, 0, 0, 0)).Succeeded()
-    assert _finished(session.batch_write([0, 64], [0, 64], [0, 8], 1)).Succeeded()
+    assert finished(session.write(0, 0, 0, 0)).Succeeded()
+    assert finished(session.batch_write([0, 64], [0, 64], [0, 8], 1)).Succeeded()
 
 
 @case("2.6")
@@ -130,7 +124,7 @@ def neighbours_are_merged(arm: Arm) -> None:
         (contiguous, apart, 64),
     ):
         before = arm.posted(pair.initiator)[0]
-        assert _finished(session.batch_write(local, remote, [4096] * 64, 0)).Succeeded()
+        assert finished(session.batch_write(local, remote, [4096] * 64, 0)).Succeeded()
         assert arm.posted(pair.initiator)[0] - before == work_requests
 
 
@@ -139,7 +133,7 @@ def a_batch_is_spread_over_its_queue_pairs(arm: Arm) -> None:
     """10 work requests on 4 queue pairs are 4 posts; an explicit batch size makes chains of it."""
     for num_qps, batch_size, posts in ((4, -1, 4), (1, -1, 1), (1, 3, 4)):
         pair = arm.pair(qp_per_transfer=num_qps, post_batch_size=batch_size)
-        assert _finished(_batch(pair.session(), 10)).Succeeded()
+        assert finished(_batch(pair.session(), 10)).Succeeded()
         assert arm.posted(pair.initiator) == (10, posts)
 
 
@@ -148,8 +142,8 @@ def queue_pairs_belong_to_engines_not_to_sessions(arm: Arm) -> None:
     """Five sessions of 2 make 2, and a reverse session none."""
     pair = arm.pair(qp_per_transfer=2)
     for _ in range(5):
-        assert _finished(_batch(pair.session(), 4)).Succeeded()
-    assert _finished(_batch(pair.reverse_session(), 4)).Succeeded()
+        assert finished(_batch(pair.session(), 4)).Succeeded()
+    assert finished(_batch(pair.reverse_session(), 4)).Succeeded()
     assert (arm.queue_pairs(pair.initiator), arm.queue_pairs(pair.target)) == (2, 2)
 
 
@@ -174,7 +168,7 @@ def only_the_initiator_has_to_know_its_peer(arm: Arm) -> None:
     """A write works although the target never registered the initiator."""
     pair = arm.pair()
     pair.target.deregister_remote_engine(pair.initiator.get_engine_desc())
-    assert _finished(pair.session().write(0, 0, 64, 0)).Succeeded()
+    assert finished(pair.session().write(0, 0, 64, 0)).Succeeded()
     assert pair.target.create_session(pair.remote_desc, pair.local_desc) is None
 
 
@@ -224,7 +218,7 @@ def transfers_without_sessions(arm: Arm) -> None:
     statuses = engine.batch_write(
         [here, here], [[0, 64], [128]], [there, there], [[0, 64], [128]], [[8, 8], [8]], [0, 1]
     )
-    assert [str(_finished(s).Code()) for s in statuses] == ["StatusCode.SUCCESS"] * 2
+    assert [str(finished(s).Code()) for s in statuses] == ["StatusCode.SUCCESS"] * 2
     assert int(pair.remote.count_nonzero()) == 24
     engine.deregister_remote_engine(pair.target.get_engine_desc())
     stranger = engine.register_torch_tensor(pair.local)
@@ -252,7 +246,7 @@ def deregistering_breaks_what_uses_the_memory(arm: Arm) -> None:
         session = pair.session()
         desc = pair.remote_desc if side == "target" else pair.local_desc
         getattr(pair, side).deregister_memory(desc)
-        status = _finished(session.write(0, 0, 64, 0))
+        status = finished(session.write(0, 0, 64, 0))
         assert status.Code() == arm.mori.StatusCode.ERR_RDMA_OP
         assert status.Message().startswith(text)
 
@@ -262,9 +256,9 @@ def transfers_without_sessions_register_again(arm: Arm) -> None:
     """Deregistering drops the session that such calls had cached."""
     pair = arm.pair()
     engine, here, there = pair.initiator, pair.local_desc, pair.remote_desc
-    assert _finished(engine.write(here, 0, there, 0, 64, 0)).Succeeded()
+    assert finished(engine.write(here, 0, there, 0, 64, 0)).Succeeded()
     engine.deregister_memory(here)
-    assert _finished(engine.write(here, 0, there, 0, 64, 1)).Succeeded()
+    assert finished(engine.write(here, 0, there, 0, 64, 1)).Succeeded()
 
 
 @case("2.3")
@@ -275,8 +269,8 @@ def two_registrations_of_one_address(arm: Arm) -> None:
     second_desc = pair.initiator.register_torch_tensor(pair.local)
     second = pair.initiator.create_session(second_desc, pair.remote_desc)
     pair.initiator.deregister_memory(second_desc)
-    assert _finished(second.write(0, 0, 64, 0)).Succeeded()
-    assert _finished(first.write(0, 0, 64, 1)).Message().startswith("local protection error")
+    assert finished(second.write(0, 0, 64, 0)).Succeeded()
+    assert finished(first.write(0, 0, 64, 1)).Message().startswith("local protection error")
 
 
 @case("0.2", "completions")
@@ -304,7 +298,7 @@ def room_that_appears_lets_the_caller_go_on(arm: Arm) -> None:
     began = arm.seconds()
     status = _batch(session, 16)
     assert 0.09 < arm.seconds() - began < 1
-    assert _finished(status).Succeeded()
+    assert finished(status).Succeeded()
 
 
 @case("0.3", "completions")
@@ -319,7 +313,7 @@ def a_failed_status_does_not_mean_that_nothing_moved(arm: Arm) -> None:
     status = session.batch_write(offsets, offsets, [8] * 20, 0)
     assert status.Message().startswith("SQ full (batch): ep=1 ")
     assert status.Code() == arm.mori.StatusCode.ERR_RDMA_OP
-    assert all(_finished(s).Succeeded() for s in filler)
+    assert all(finished(s).Succeeded() for s in filler)
     assert int(pair.remote[100_000:].count_nonzero()) == 80
 
 
@@ -329,7 +323,7 @@ def chains_of_minus_one_are_clamped_to_the_queue(arm: Arm) -> None:
     pair = arm.pair(max_send_wr=16)
     session = pair.session()
     for count in (17, 40, 64):
-        assert _finished(_batch(session, count)).Succeeded()
+        assert finished(_batch(session, count)).Succeeded()
 
 
 @case("2.7")
@@ -338,11 +332,11 @@ def a_batch_size_that_does_not_divide_the_depth_waits_for_itself(arm: Arm) -> No
     for batch, count, good in ((3, 17, False), (5, 40, False), (4, 40, True), (17, 40, True)):
         pair = arm.pair(max_send_wr=16, post_batch_size=batch)
         status = _batch(pair.session(), count)
-        assert _finished(status).Succeeded() is good, (batch, count)
+        assert finished(status).Succeeded() is good, (batch, count)
         if not good:
             assert status.Message().startswith("SQ full (batch): ep=0 depth=15 ")
     session = pair.session()
-    assert _finished(session.write(0, 0, 8, 9)).Succeeded()
+    assert finished(session.write(0, 0, 8, 9)).Succeeded()
 
 
 @case("2.7")
@@ -352,6 +346,6 @@ def lost_depth_stays_lost(arm: Arm) -> None:
     session = pair.session()
     _batch(session, 17)
     arm.sleep(1)
-    assert "depth=15" in _finished(_batch(session, 16)).Message()
-    assert _finished(_batch(session, 1)).Succeeded()
-    assert "depth=15" in _finished(_batch(session, 16)).Message()
+    assert "depth=15" in finished(_batch(session, 16)).Message()
+    assert finished(_batch(session, 1)).Succeeded()
+    assert "depth=15" in finished(_batch(session, 16)).Message()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from protocol_defects import each_planted_defect
 from protocol_search import check_search, explore
 from protocol_world import Broken, Defect, Kind, Limits
 
@@ -86,18 +87,7 @@ def test_without_digests_success_that_is_reported_early_is_believed() -> None:
         explore(Limits(crashes=False, early_success=True))
 
 
-@pytest.mark.parametrize(
-    ("defect", "what"),
-    [
-        (Defect.NO_VALIDATION, "no longer held"),
-        (Defect.RENEWAL_COUNTED_EARLY, "freed blocks are held|twice"),
-        (Defect.RENEWAL_OF_ANY_NUMBER, "a renewal of another hold is taken"),
-        (Defect.STALE_RELEASE, "that another request reads|changes something"),
-        (Defect.STALE_QUESTION, "no longer held"),
-        (Defect.STALE_RENEWAL, "changes something"),
-    ],
-    ids=lambda value: value.name.lower() if isinstance(value, Defect) else "",
-)
+@each_planted_defect
 def test_a_planted_defect_is_found(defect: Defect, what: str) -> None:
     """Nothing but the defect goes wrong: engines crash, leases expire, no message is lost."""
     with pytest.raises(Broken, match=what):

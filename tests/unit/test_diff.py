@@ -102,6 +102,19 @@ def test_a_request_that_did_not_end_is_told_from_one_that_was_never_sent() -> No
     }
 
 
+def passed(name: str) -> Artifact:
+    """Of a run that broke no rule."""
+    artifact = SimpleNamespace(
+        violations=[],
+        verdict="pass",
+        signature=[],
+        event_hash=name,
+        versions={},
+        guest_digest="",
+    )
+    return cast("Artifact", artifact)
+
+
 def test_two_connectors_are_compared_by_what_they_have_in_common(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,15 +122,7 @@ def test_two_connectors_are_compared_by_what_they_have_in_common(
     sides = {"a": side(), "b": side(), "c": side()}
     for name, one in sides.items():
         scenario = Scenario(connector="reference" if name == "c" else "moriio")
-        artifact = SimpleNamespace(
-            violations=[],
-            verdict="pass",
-            signature=[],
-            event_hash=name,
-            versions={},
-            guest_digest="",
-        )
-        sides[name] = replace(one, scenario=scenario, artifact=cast("Artifact", artifact))
+        sides[name] = replace(one, scenario=scenario, artifact=passed(name))
     monkeypatch.setattr(Side, "read", lambda path: sides[str(path)])
     document, text = diff(capsys, "a", "b")
     assert document["compares_everything"]
@@ -133,21 +138,13 @@ def test_runs_of_two_scenarios_are_said_to_be_that_and_not_compared(
     """What differs is told briefly; the histories are compared if a request is in both."""
 
     def ran(name: str, requests: int, *arrived: str) -> Side:
-        artifact = SimpleNamespace(
-            violations=[],
-            verdict="pass",
-            signature=[],
-            event_hash=name,
-            versions={},
-            guest_digest="",
-        )
         workload = UniformWorkload(requests=requests, prompt_tokens=(9, 9), output_tokens=(2, 2))
         fields = {"prompt_tokens": 9, "max_tokens": 2}
         records = [
             Record(number, "router", "request-arrived", {"request": request, **fields})
             for number, request in enumerate([*arrived, "epilogue"])
         ]
-        return Side(Path(), Scenario(workload=workload), cast("Artifact", artifact), records)
+        return Side(Path(), Scenario(workload=workload), passed(name), records)
 
     sides = {
         "a": ran("a", 2, "late", "next"),
