@@ -44,7 +44,7 @@ COMPARE = ["compare", "--seeds", "5", "--connector", "moriio", "--connector", "h
 
 
 def ended(
-    directory: Path, arguments: list[str], number: int, before: Callable[[], object] | None
+    directory: Path, arguments: list[str], number: int, before: Callable[[], object]
 ) -> tuple[int, str, str]:
     """A command gets a signal when two seeds are done, and a worker is at the third."""
     (directory / "worker.py").write_text(WORKER)
@@ -57,16 +57,26 @@ def ended(
         while not (directory / "worker").exists() and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        try:
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
     return process.returncode, out, err
+
+
+def in_the_foreground() -> None:
+    """As a shell starts it, whatever these tests were started by, such as nohup."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def in_the_background() -> None:
     """As a script starts what it does not wait for."""
+    in_the_foreground()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-@pytest.mark.parametrize("before", [None, in_the_background])
+@pytest.mark.parametrize("before", [in_the_foreground, in_the_background])
 @pytest.mark.parametrize(
     ("arguments", "number", "code"),
     [(CAMPAIGN, signal.SIGTERM, 143), (CAMPAIGN, signal.SIGHUP, 129),
@@ -77,7 +87,7 @@ def test_a_signal_leaves_what_there_is_and_no_worker(
     arguments: list[str],
     number: int,
     code: int,
-    before: Callable[[], object] | None,
+    before: Callable[[], object],
 ) -> None:
     """As Ctrl-C: what was run is summed up and kept, and it is said how to go on."""
     ended_with, out, err = ended(tmp_path, arguments, number, before)
@@ -94,8 +104,8 @@ def test_what_is_ignored_stays_so(tmp_path: Path) -> None:
     """SIGHUP under nohup, and SIGINT in the background of a script."""
 
     def nohup() -> None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         in_the_background()
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     program = "import os, signal, sys; from faults.cli.signals import heed_signals; " \
         "heed_signals(); [os.kill(os.getpid(), n) for n in (1, 2)]; print('alive')"  # fmt: skip
