@@ -189,6 +189,16 @@ SCENES = {
             "workload.requests": "3",
         }
     ),
+    # A producer that writes tells the consumer when it has waited for its blocks in vain.
+    "given-up": Scene(
+        {
+            **_WRITE,
+            "model": "qwen-hybrid",
+            "workload.requests": "1",
+            "extra_config.defer_timeout": "0.2",
+        },
+        ["router-hold:seconds=0.5,phase=queued_at_p"],
+    ),
     "told-early": Scene(
         {
             **_READ,
@@ -337,6 +347,7 @@ MESSAGES: Plays = (
     ("write", ("queued_at_p",)),
     ("first-contact", ("prefill",)),
     ("first-contact-of-the-second", ("queued_at_d",)),
+    ("given-up", ("handoff",)),
 )
 OWN_KEY: Plays = (
     ("hybrid", ("handshake",)),
@@ -413,7 +424,10 @@ MORE_ITEMS: dict[str, Aimed] = {
     "control-plane-silent": ((_ITEM, SESSIONS),),
     "message-delayed": ((_ITEM + ",by_ms=1", MESSAGES),),
     "message-duplicated": ((_ITEM, MESSAGES),),
-    "never-answers": ((_ITEM + ",count=1,for_s=0.02", MESSAGES),),
+    "never-answers": (
+        (_ITEM + ",count=1,for_s=0.02", MESSAGES),
+        (_ITEM + ",count=1", (("given-up", ("handoff",)),)),
+    ),
     "completion-error": ((_ITEM, TRANSFERS),),
     "early-completion": ((_ITEM, TRANSFERS),),
     "late-landing": ((_ITEM + ",by_s=0.05", TRANSFERS),),
