@@ -110,7 +110,8 @@ def _not_a_kind(text: str, name: str) -> str:
     word = re.match(r"[\w-]*", name.strip())
     if word is not None and word[0] != name and word[0] in KINDS:
         return f"after {word[0]} comes a colon; {_FORM} {_example(word[0])}"
-    form = "" if ":" in text and "=" in text else f"{_FORM} {_example('crash')}; "
+    some = next(kind for kind in KINDS if "node" in KINDS[kind].takes)
+    form = "" if ":" in text and "=" in text else f"{_FORM} {_example(some)}; "
     return f"{form}{_unknown_kind(name)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +34,42 @@ from faults import run
 def test_nothing_is_broken() -> None:
     run(Path(__file__).with_name("scenario.yaml")).require_pass()
 '''
+
+
+class _Search:
+    """What still fails in the same way, and the last of it, which is the smallest."""
+
+    def __init__(self, run: Callable[[Scenario], Any], signature: Sequence[str]) -> None:
+        self._run = run
+        self._signature = signature
+        self.smallest: tuple[Scenario, RunResult]
+
+    def fails(self, smaller: Scenario) -> bool:
+        result = self._run(smaller).result
+        is_same: bool = result.outcome.signature() == self._signature
+        if is_same:
+            self.smallest = (smaller, result)  # each that is tried is smaller than the last
+        return is_same
+
+    def shrink(
+        self, scenario: Scenario, max_runs: int, advance: Callable[[bool], object]
+    ) -> tuple[Shrinking, bool]:
+        """The shrinking as far as it came, and whether it was interrupted."""
+
+        def shows(smaller: Scenario) -> bool:
+            is_same = False
+            try:
+                is_same = self.fails(smaller)
+            finally:
+                advance(is_same)
+            return is_same
+
+        shrinking = Shrinking(scenario, shows, max_runs, runs=0)
+        try:
+            shrinking.run()
+        except KeyboardInterrupt:
+            return shrinking, True
+        return shrinking, False
 
 
 def command(
@@ -68,35 +105,15 @@ def command(
     with loading():
         from faults.running import run  # noqa: PLC0415  # loads vLLM
 
-    smallest: list[tuple[Scenario, RunResult]] = []
-
-    def fails(smaller: Scenario) -> bool:
-        result = run(smaller).result
-        is_same = result.outcome.signature() == recorded.signature
-        if is_same:
-            smallest[:] = [(smaller, result)]  # each that is tried is smaller than the last
-        return is_same
-
-    def shows(smaller: Scenario) -> bool:
-        is_same = False
-        try:
-            is_same = fails(smaller)
-        finally:
-            advance(is_same)
-        return is_same
-
-    if not fails(scenario):
+    search = _Search(run, recorded.signature)
+    if not search.fails(scenario):
         raise UsageError(
             f"{directory}: does not fail in the recorded way here ({', '.join(recorded.signature)})"
             "; faultlab replay says what is different"
         )
-    shrinking, is_interrupted = Shrinking(scenario, shows, max_runs - 1, runs=0), False
     with bar("shrinking", max_runs - 1, "still fail", threaded=False) as advance:
-        try:
-            shrinking.run()
-        except KeyboardInterrupt:
-            is_interrupted = True
-    ((small, result),) = smallest
+        shrinking, is_interrupted = search.shrink(scenario, max_runs - 1, advance)
+    small, result = search.smallest
     save(small, result, target, force=False)
     (target / _TEST_FILE).write_text(_TEST, encoding="utf-8")
     document = {

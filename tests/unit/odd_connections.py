@@ -126,10 +126,10 @@ class OddConnections:
 
     def _shake_hands(self, peer: Any, frames: list[bytes]) -> None:
         """It is refused as what a load is refused for, or the peer is as the handshake says."""
-        peer.connect(0.0, INCARNATION)
+        peer.connect(0.0, INCARNATION, 0.0)
         peer._handshake.inbox.extend([frame] for frame in frames)
         try:
-            assert peer.connect(0.1, INCARNATION)
+            assert peer.connect(0.1, INCARNATION, 0.1)
             self._book.check_safe(peer, HoldId(INCARNATION, 1))
         except (ConnectorError, ValueError):
             return

@@ -28,7 +28,7 @@ class FakePeer:
         self.incarnation = "now"
         self.sockets: list[Any] = ["handshake"]
 
-    def connect(self, now: float, incarnation: str) -> bool:
+    def connect(self, now: float, incarnation: str, since: float) -> bool:
         if self.is_there and incarnation != self.incarnation:
             raise PeerMismatch("it has started again")
         return self.is_there
@@ -121,7 +121,7 @@ def test_an_error_costs_one_renewal_and_does_not_spin(renewer: Renewer, peer: Fa
     """The thread sleeps until the next one is due, and then tries again."""
     renewer.keep(order(1), 0.0)
 
-    def connect(now: float, incarnation: str) -> bool:
+    def connect(now: float, incarnation: str, since: float) -> bool:
         raise OSError("no such address")
 
     works, peer.connect = peer.connect, connect  # type: ignore[method-assign]

@@ -98,7 +98,7 @@ def test_keys_of_trigger_target_and_kind_stand_side_by_side() -> None:
         ("crash:phase=decode,event=landed", "phase and event exclude each other"),
         ("crash:for_s=-1", "faults[0].for_s"),
         ("crash:p0", "'p0' is no KEY=VALUE; expected KIND:KEY=VALUE,KEY=VALUE, such as crash:node"),
-        ("a:b", "expected KIND:KEY=VALUE,KEY=VALUE, such as crash:node=p0,at_s=1; there is no"),
+        ("a:b", "expected KIND:KEY=VALUE,KEY=VALUE, such as bandwidth-reduced:node=p0,at_s=1; "),
         ("crash node=p0", "after crash comes a colon; expected KIND:KEY=VALUE,KEY=VALUE, such as"),
         ("crash,node=p0", "after crash comes a colon; expected KIND:"),
         ("crash=p0", "after crash comes a colon; expected KIND:"),
