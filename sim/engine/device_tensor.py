@@ -4,11 +4,14 @@ On hardware a copy from or into a cache is queued on a stream of the device, beh
 were launched on it before. Here the caller waits until the stream is that far and then does it; on
 a stream of its own it takes time, too.
 Looking at shapes, strides and addresses, and making views, waits for nothing.
+
+What is written through such a tensor or a view of it is noted. What is written past torch, or
+through a tensor that was made of the bare storage, is not: only ``check: full`` looks for that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,12 +20,12 @@ import torch
 
 from sim.device import Stream, chosen_stream
 
-Addresses = npt.NDArray[np.int64]
-OnWrite = Callable[[Addresses], None]
+Integers = npt.NDArray[np.int64]
+OnWrite = Callable[[Integers, Integers], None]
 
 _LOOKS = frozenset(
     (
-        "__get__",  # every property: shape, dtype, device, ...
+        "__get__",  # every property: shape, dtype, device, and views such as T and data
         "__len__",
         "data_ptr",
         "dim",
@@ -42,7 +45,8 @@ _COPIES_TO_HOST = frozenset(("cpu", "numpy", "tolist", "item"))
 class DeviceTensor(torch.Tensor):
     """A view of a rank's caches, and whatever is a view of it in turn.
 
-    ``wrote`` is told the addresses of what was changed through it, as an array.
+    ``wrote`` is told where what was changed through it begins, as an array of addresses, and how
+    many bytes each piece has.
     """
 
     stream: Stream
@@ -68,15 +72,17 @@ class DeviceTensor(torch.Tensor):
         kwargs = kwargs or {}
         with torch._C.DisableTorchFunctionSubclass():
             name = func.__name__
+            source = next(_device_tensors((*args, *kwargs.values())))
             if name in _LOOKS:
-                return func(*args, **kwargs)
-            source = next(a for a in (*args, *kwargs.values()) if isinstance(a, DeviceTensor))
+                return _as_seen(func(*args, **kwargs), source)
             stream = chosen_stream(source.stream)
-            if _changes_its_argument(name):
+            if _changes_something(name, kwargs):
                 stream.synchronize()
                 result = func(*args, **kwargs)
-                if args[0] is source:
-                    source.wrote(_addresses(source, args[1] if name == "__setitem__" else ...))
+                key = args[1] if name == "__setitem__" else ...
+                out = kwargs.get("out")
+                for changed in _device_tensors(args[0] if out is None else out):
+                    changed.wrote(*_pieces(changed, key))
                 return result
             if name in _COPIES_TO_HOST:
                 return stream.copied(
@@ -84,27 +90,43 @@ class DeviceTensor(torch.Tensor):
                 )
             result = func(*args, **kwargs)
             if _shares_memory(result, source):
-                return _map(result, lambda view: cls.on(source.stream, view, source.wrote))
+                return _as_seen(result, source)
             return stream.copied(lambda: func(*args, **kwargs), _num_bytes(result))
+
+
+def _device_tensors(value: Any) -> Iterator[DeviceTensor]:
+    if isinstance(value, DeviceTensor):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for each in value:
+            yield from _device_tensors(each)
+
+
+def _as_seen(result: Any, source: DeviceTensor) -> Any:
+    """``result`` of looking at ``source``: views of it are seen like it."""
+    if not _shares_memory(result, source):
+        return result
+    return _map(result, lambda view: DeviceTensor.on(source.stream, view, source.wrote))
 
 
 def _num_bytes(value: Any) -> int:
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
 
 
-def _changes_its_argument(name: str) -> bool:
-    return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+def _changes_something(name: str, kwargs: dict[str, Any]) -> bool:
+    in_place = name.endswith("_") and not name.endswith("__")
+    return name == "__setitem__" or in_place or kwargs.get("out") is not None
 
 
-def _addresses(tensor: torch.Tensor, key: Any) -> Addresses:
-    """Where the elements ``tensor[key]`` begin, one of each run along the last dimension."""
+def _pieces(tensor: torch.Tensor, key: Any) -> tuple[Integers, Integers]:
+    """Where ``tensor[key]`` lies: the beginnings and the lengths of its pieces, in bytes."""
     size = tensor.element_size()
     addresses = torch.tensor(tensor.data_ptr())
-    for dim, (length, stride) in enumerate(zip(tensor.shape, tensor.stride(), strict=True)):
-        is_run = dim == tensor.dim() - 1
-        steps = torch.zeros(length, dtype=torch.int64) if is_run else torch.arange(length)
-        addresses = addresses.unsqueeze(-1) + steps * (stride * size)
-    return np.unique(addresses[key].numpy())
+    for length, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        addresses = addresses.unsqueeze(-1) + torch.arange(length) * (stride * size)
+    elements = np.unique(addresses[key].numpy())
+    firsts = np.flatnonzero(np.diff(elements, prepend=-1) != size)
+    return elements[firsts], np.diff(firsts, append=len(elements)) * size
 
 
 def _shares_memory(result: Any, source: torch.Tensor) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from vllm.config import VllmConfig, set_current_vllm_config
 from vllm.distributed.kv_transfer import (
     ensure_kv_transfer_initialized,
@@ -118,12 +117,12 @@ class Worker:
         write = DeviceWrite(self.engine.name, self.rank, operation, legs)
         return delay_ns(self.engine.world.device_verdicts, write)
 
-    def _connector_wrote(self, addresses: Any) -> None:
-        """The connector changed a cache tensor itself."""
+    def _connector_wrote(self, addresses: Any, sizes: Any) -> None:
+        """The connector changed pieces of a cache tensor itself."""
         memory, engine = self.memory, self.engine
         assert memory is not None
         touched = memory.caches.footprint().touched(
-            addresses - memory.caches.backing.data_ptr(), np.ones(len(addresses), dtype=np.int64)
+            addresses - memory.caches.backing.data_ptr(), sizes
         )
         memory.landed(
             touched.blocks,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -24,8 +26,13 @@ class Bench:
         self.cache = DeviceTensor.on(self.stream, self.memory, self._wrote)
         self.stream.enqueue("kernel", 7 * MS, at_end=lambda: self.memory.fill_(1))
 
-    def _wrote(self, addresses: np.ndarray) -> None:
-        self.written.append(np.unique((addresses - self.memory.data_ptr()) // (30 * 4)).tolist())
+    def _wrote(self, addresses: np.ndarray, sizes: np.ndarray) -> None:
+        blocks = [
+            (address - self.memory.data_ptr() + offset) // (30 * 4)
+            for address, size in zip(addresses, sizes, strict=True)
+            for offset in range(0, size, 4)
+        ]
+        self.written.append(np.unique(blocks).tolist())
 
     def run(self, action: object) -> int:
         """The virtual time that ``action`` took, in milliseconds."""
@@ -87,3 +94,37 @@ def test_what_is_written_comes_after_the_kernel_and_is_told(bench: Bench) -> Non
     assert bench.written == [[1, 3]]
     assert (bench.memory[1, :, 0] == 9).all()
     assert float(bench.memory.sum()) == 100 + 20 * 9
+
+
+@pytest.mark.parametrize(
+    ("write", "blocks"),
+    [
+        (lambda cache: cache.view(-1)[20:70].zero_(), [0, 1, 2]),
+        (lambda cache: cache.view(-1).__setitem__(slice(30, 91), 0), [1, 2, 3]),
+        (lambda cache: cache.view(8, 15).__setitem__((slice(None), 3), 0), [0, 1, 2, 3]),
+        (lambda cache: cache.data.__setitem__(2, 0), [2]),
+        (lambda cache: cache.mT[3].zero_(), [3]),
+        (lambda cache: torch.mul(cache[1], 0, out=cache[2]), [2]),
+        (lambda cache: torch._foreach_zero_([cache[0], cache[3]]), [0, 3]),
+        (lambda cache: cache[1].mul_(0), [1]),
+        (lambda cache: cache.unbind(0)[2].fill_(0), [2]),
+    ],
+)
+def test_whatever_writes_through_torch_is_told(
+    bench: Bench, write: Callable[[DeviceTensor], object], blocks: list[int]
+) -> None:
+    """With all blocks that it changes, and no others; after the kernel."""
+    bench.run(lambda: write(bench.cache))
+    zeros = (bench.memory.view(4, -1) == 0).any(1)
+    assert sorted({block for told in bench.written for block in told}) == blocks
+    assert set(np.flatnonzero(zeros.numpy())) == set(blocks)
+    assert bench.kernel.now_ns == 7 * MS
+
+
+def test_several_caches_can_be_put_together(bench: Bench) -> None:
+    """By operations that take them in a list."""
+    found: list[float] = []
+    both = [bench.cache[0], bench.cache[1]]
+    bench.run(lambda: found.append(float(torch.cat(both).sum() + torch.stack(both).sum())))
+    assert found == [120.0]
+    assert bench.written == []
