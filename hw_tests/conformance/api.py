@@ -265,12 +265,15 @@ def wait_all_walks_the_list_under_one_deadline(arm: Arm) -> None:
 def wait_all_without_limit_returns_the_first_failure_of_the_list(arm: Arm) -> None:
     """Every status is waited for, and list order decides."""
     code, engine = arm.mori.StatusCode, arm.engine("e")
-    pending, failed = _statuses(arm, "IN_PROGRESS", "ERR_RDMA_OP")
+    for is_pending_first in (True, False):
+        pending, failed = _statuses(arm, "IN_PROGRESS", "ERR_RDMA_OP")
 
-    def finish() -> None:
-        arm.sleep(0.05)
-        pending.Update(code.ERR_BAD_STATE, "")
+        def finish(pending: Any = pending) -> None:
+            arm.sleep(0.05)
+            pending.Update(code.ERR_BAD_STATE, "")
 
-    join = arm.thread(finish)
-    assert engine.wait_all([pending, failed], -1) == code.ERR_BAD_STATE
-    join()
+        join = arm.thread(finish)
+        given = [pending, failed] if is_pending_first else [failed, pending]
+        assert engine.wait_all(given, -1) == given[0].Code()
+        assert pending.Code() == code.ERR_BAD_STATE
+        join()
