@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 from connector.core.addresses import is_ipv4
 from hw_tests.cluster.reach import Settings, Target, Way
 from hw_tests.cluster.remote import BEAT_S
-from hw_tests.cluster.suites import SERVED, SUITES, needed_after, option, own_after
+from hw_tests.cluster.suites import SERVED, SUITES, needed_after, option, own_after, untold_after
 from hw_tests.load.verified import WANTED, verifies
 from hw_tests.option_types import command, is_there, parsed, port, seconds, url
 from hw_tests.process.arms import PROCESS_ARMS
@@ -247,6 +247,9 @@ def _check_after(given: argparse.Namespace) -> None:
     if own := [word for word in after if word in own_after(given.suite)]:
         raise BadOptions(f"{own[0]} after --: a run sets that itself; leave it out there (what can "
                          "be chosen comes before --, see --help)")  # fmt: skip
+    if untold := [word for word in after if word in untold_after(given.suite)]:
+        raise BadOptions(f"{untold[0]} after --: the verdict could not tell what it leaves out; "
+                         "use -k, -m, --deselect or --ignore, written out there")  # fmt: skip
     if missing := [word for word in needed_after(given.suite) if word not in after]:
         raise BadOptions(f"--suite {given.suite} needs more after --: {' '.join(missing)} FILE, "
                          "on the producer's host")  # fmt: skip

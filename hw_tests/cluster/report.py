@@ -17,6 +17,8 @@ from hw_tests.sealed import seal
 from hw_tests.unverified import NOTE
 
 How = Literal["passed", "failed", "not run"]
+BOTH = "both"
+HERE = "here"
 NOTES = {
     "sim": "simulated library: tells nothing about GPUs, NICs or ROCm",
     "rocm": NOTE,
@@ -27,7 +29,7 @@ class Test(NamedTuple):
     """One test.
 
     Args:
-        where: it ran: a host's name, or both.
+        where: it ran: a host's name, `BOTH` sides, or `HERE`, on the machine of the tests.
         name: its file and name.
         how: it ended.
         seconds: it took.
@@ -136,14 +138,24 @@ def write(report: Report, folder: Path) -> str:
 
 
 def read_junit(text: str, where: str) -> list[Test]:
-    """The tests of a file that pytest has written; one that failed if it is cut or foreign."""
+    """The tests of a file that pytest has written; one that failed if it is cut or foreign.
+
+    Of `BOTH` sides are only tests with a property of that name.
+    """
     if not text:
         return []
     try:
-        return [_test(case, where) for case in ET.fromstring(text).iter("testcase")]
+        return [
+            _test(case, HERE if where == BOTH and not _has_sides(case) else where)
+            for case in ET.fromstring(text).iter("testcase")
+        ]
     except (ET.ParseError, ValueError) as error:
         why = f"what pytest has written cannot be read: {error}"
         return [Test(where, "pytest", "failed", 0.0, why)]
+
+
+def _has_sides(case: ET.Element) -> bool:
+    return any(told.get("name") == BOTH for told in case.iter("property"))
 
 
 def _test(case: ET.Element, where: str) -> Test:

@@ -17,7 +17,7 @@ from hw_tests.cluster.agent import OUT
 from hw_tests.cluster.options import Options
 from hw_tests.cluster.reach import command_by_hand, local_command
 from hw_tests.cluster.remote import HostLost, RemoteHost
-from hw_tests.cluster.report import Report, Test, read_junit
+from hw_tests.cluster.report import BOTH, HERE, Report, Test, read_junit
 from hw_tests.cluster.suites import ADDOPTS, SERVED, SUITES, combined
 from hw_tests.outcome import ONE_HOST, OTHER_VERSIONS
 from hw_tests.process.arms import PRELOADED
@@ -173,11 +173,19 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     plugin = HostPair(hosts, on_this_machine=local)
     os.environ.pop(ADDOPTS, None)
     interrupts = _Interrupts()
-    code = pytest.main(arguments, plugins=[_Named(plugin), interrupts])
+    code = pytest.main(arguments, plugins=[_Named(plugin), _Sides(), interrupts])
     if interrupts.seen:
         raise KeyboardInterrupt
     text = junit.read_text() if junit.exists() else ""
-    take(report, text, "both", int(code), "")
+    take(report, text, BOTH, int(code), "")
+
+
+class _Sides:
+    """Tells in what pytest writes which tests have engines, without which there are no sides."""
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        if "engines" in getattr(item, "fixturenames", ()):
+            item.user_properties.append((BOTH, "engines"))
 
 
 class _Interrupts:
@@ -201,14 +209,14 @@ class _Named:
 
 def take(report: Report, junit: str, where: str, exit_code: int, output: str) -> None:
     """What a run of pytest has told; one that failed without telling a failure is a failure, and
-    one that ran nothing is a problem."""
+    one that ran nothing there is a problem."""
     tests = read_junit(junit, where)
     if exit_code not in (0, 5) and not any(test.how == "failed" for test in tests):
         why = f"pytest ended with exit code {exit_code}\n{output[-3000:]}"
         tests.append(Test(where, "pytest", "failed", 0.0, why))
     report.tests += tests
-    if all(test.how == "not run" for test in tests):
-        place = "between the two" if where == "both" else f"on {where} alone"
+    if all(test.how == "not run" or (test.how, test.where) == ("passed", HERE) for test in tests):
+        place = "between the two" if where == BOTH else f"on {where} alone"
         report.problems.append(
             f"no test ran {place} (pytest ended with exit code {exit_code}): narrow the "
             "tests less, or name a --suite that has none there"

@@ -45,7 +45,10 @@ _OWN = {
 _OTHER_PROCESSES = ("-n", "--numprocesses", "--dist", "-d", "--tx", "-f", "--looponfail")
 """Of pytest-xdist, whose processes would not know the hosts."""
 _OWN_OF_PYTEST = ("--arm", "--peer", "--junitxml", "--junit-xml", "--rootdir", "-c",
-                  *_OTHER_PROCESSES)  # fmt: skip
+                  "--config-file", *_OTHER_PROCESSES)  # fmt: skip
+_UNTOLD = ("@", "-o", "--override-ini", "-p")
+_FLAGS = "qvslx"
+"""Of pytest, which may stand before another letter, as in -qk."""
 _NEEDED = {"load": ("--trace",)}
 
 
@@ -54,9 +57,18 @@ def own_after(suite: str) -> Sequence[str]:
     return _OWN.get(suite, _OWN_OF_PYTEST)
 
 
+def untold_after(suite: str) -> Sequence[str]:
+    """Options that can leave out tests in ways that no verdict could tell."""
+    return () if suite in _OWN else _UNTOLD
+
+
 def option(word: str) -> str:
-    """The name in ``--name=value``, ``-n1`` or ``-n=1``."""
-    return word.partition("=")[0] if word.startswith("--") else word[:2]
+    """The name in ``--name=value``, ``-n1``, ``-n=1`` or ``-qn1``; ``@`` of a file of options."""
+    if word.startswith("--"):
+        return word.partition("=")[0]
+    if word.startswith("-"):
+        return "-" + (word[1:].lstrip(_FLAGS) or word[1:])[:1]
+    return word[:1] if word.startswith("@") else word[:2]
 
 
 def narrowing(after: Sequence[str]) -> list[str]:
@@ -65,7 +77,7 @@ def narrowing(after: Sequence[str]) -> list[str]:
     A path leaves out none: it is one more beside those of the suite.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in "qvslx":  # which may stand before another letter, as in -qk
+    for flag in _FLAGS:
         parser.add_argument(f"-{flag}", action="count")
     for flag in ("-k", "-m", "--deselect", "--ignore", "--ignore-glob"):
         parser.add_argument(flag, action="append", default=[])

@@ -84,18 +84,26 @@ JUNIT_SKIPPED = """<testsuites><testsuite name="pytest"><testcase classname="a" 
 <skipped type="pytest.skip" message="Skipped: no GPU">at 3</skipped></testcase></testsuite>
 </testsuites>"""
 
+JUNIT_HERE = """<testsuites><testsuite name="pytest"><testcase classname="a" name="x" time="0" />
+</testsuite></testsuites>"""
+JUNIT_BETWEEN = """<testsuites><testsuite name="pytest"><testcase classname="a" name="x" time="0">
+<properties><property name="both" value="engines" /></properties></testcase></testsuite>
+</testsuites>"""
+
 
 @pytest.mark.parametrize(
     ("junit", "code", "place"),
     [
         ("", 5, "both"),
         (JUNIT_SKIPPED, 0, "both"),
+        (JUNIT_HERE, 0, "both"),
         ("", 5, "node1"),
         ("", 0, "node1"),
     ],
 )
 def test_a_half_that_ran_nothing_is_a_problem(junit: str, code: int, place: str) -> None:
-    """However much the other half has tested: pytest collected nothing, or skipped all of it."""
+    """However much the other half has tested: pytest collected nothing, or skipped all of it, or
+    ran what has no engines."""
     report = Report("rocm", {}, tests=[PASSED])
     take(report, junit, place, code, "no tests ran")
     where = "between the two" if place == "both" else "on node1 alone"
@@ -106,6 +114,12 @@ def test_a_half_that_ran_nothing_is_a_problem(junit: str, code: int, place: str)
 def test_a_half_that_ran_something_is_none() -> None:
     """One failure and one pass; one that ended badly without a failure is a failed test."""
     report = Report("rocm", {})
+    take(report, JUNIT_BETWEEN, "both", 0, "")
+    take(report, JUNIT_HERE, "node1", 0, "")
+    assert [(test.where, test.how) for test in report.tests] == [
+        ("both", "passed"),
+        ("node1", "passed"),
+    ]
     take(report, JUNIT, "both", 1, "")
     assert report.problems == []
     take(report, "", "node1", 3, "internal error")
@@ -248,6 +262,14 @@ def test_hosts_that_differ_are_told_apart() -> None:
         (["--", "--numprocesses=2"], "--numprocesses after --"),
         (["--", "--dist=load"], "--dist after --"),
         (["--", "-d", "--tx", "popen"], "-d after --"),
+        (["--", "-qn1"], "-n after --"),
+        (["--", "--config-file=x"], "--config-file after --"),
+        (["--", "@args.txt"], "@ after --: the verdict could not tell what it leaves out"),
+        (["--suite=pair", "--", "-k", "@args.txt"], "@ after --: the verdict"),
+        (["--", "-o", "python_functions=test_a*"], "-o after --: the verdict"),
+        (["--", "-qvoaddopts=-kx"], "-o after --: the verdict"),
+        (["--", "--override-ini=addopts=-kx"], "--override-ini after --: the verdict"),
+        (["--", "-pno:junitxml"], "-p after --: the verdict"),
         (["--arm=sim", "--", "--require-hardware"], "--arm sim is no hardware"),
     ],
 )
