@@ -5,6 +5,8 @@
 #
 # Nothing of the image is changed: faultlab is installed into an environment that sees what the image
 # has (scripts/overlay_venv.sh), and the image's own vllm finds the connector by PYTHONPATH.
+# mori comes with the image, as torch and vLLM do, and is not installed here; the preflight tells if
+# an image has none.
 ARG IMAGE=vllm/vllm-openai-rocm
 ARG TAG=v0.33.0
 FROM ${IMAGE}:${TAG}

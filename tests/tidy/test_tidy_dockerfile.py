@@ -71,3 +71,12 @@ def test_what_vllm_and_the_launcher_import_is_where_they_look(module: str) -> No
     package = module.partition(".")[0]
     assert ("COPY", f"{package} {package}") in STEPS
     assert (ROOT / f"{module.replace('.', '/')}.py").exists()
+
+
+def test_what_is_typed_to_start_it_keeps_the_results() -> None:
+    """Of the default ``--out``, in the folder where the tests run; devices by the host's group."""
+    page = (ROOT / "docs/hardware.md").read_text().replace("\\\n", " ")
+    (typed,) = re.findall(r"^ +docker run .*$", page, re.MULTILINE)
+    folder = ENVIRONMENT["PYTHONPATH"]
+    assert f"--volume $PWD/hw-results:{folder}/hw-results " in typed
+    assert "--group-add=$(getent group render | cut -d: -f3) " in typed
