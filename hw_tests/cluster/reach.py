@@ -83,10 +83,20 @@ def command_by_hand(settings: Settings, target: Target) -> str:
         return shlex.join(local_command(settings, target))
     answer = [f"{settings.answer_at}:{target.port}", settings.run]
     call = ["-m", "hw_tests.cluster.by_hand", "call", *answer, "--", *_line(settings, target)]
-    return f"cd {shlex.quote(settings.directory)} && {shlex.join([settings.python, *call])}"
+    return f"{_change(settings)} && {shlex.join([settings.python, *call])}"
 
 
-def _line(settings: Settings, target: Target) -> Sequence[str]:
+def typed_there(settings: Settings, target: Target, words: Sequence[str]) -> str:
+    """A line of shell that runs a command there, from anywhere, as a run would."""
+    line = f"{_change(settings)} && {shlex.join([*_with_environment(settings, target), *words])}"
+    return shlex.join([*settings.inside, "sh", "-c", line]) if settings.inside else line
+
+
+def _change(settings: Settings) -> str:
+    return f"cd {shlex.quote(settings.directory)}"
+
+
+def _with_environment(settings: Settings, target: Target) -> Sequence[str]:
     environment = {
         "PYTHONPATH": settings.directory,
         "PYTHONHASHSEED": "0",
@@ -94,11 +104,13 @@ def _line(settings: Settings, target: Target) -> Sequence[str]:
         RUN_VARIABLE: settings.run,
         **target.environment,
     }
+    return ["env", *(f"{name}={value}" for name, value in environment.items())]
+
+
+def _line(settings: Settings, target: Target) -> Sequence[str]:
     supervisor = ["-m", "hw_tests.cluster.supervisor"]
     limits = [f"--deadline={settings.deadline_s:g}", f"--silence={settings.silence_s:g}"]
     command = [*supervisor, *limits, "--", settings.python, "-m", "hw_tests.cluster.agent"]
-    values = [f"{name}={value}" for name, value in environment.items()]
-    shell = f"cd {shlex.quote(settings.directory)} && exec " + shlex.join(
-        ["env", *values, settings.python, *command]
-    )
+    words = [*_with_environment(settings, target), settings.python, *command]
+    shell = f"{_change(settings)} && exec {shlex.join(words)}"
     return [*settings.inside, "sh", "-c", shell]

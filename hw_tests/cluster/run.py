@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,7 +16,7 @@ import pytest
 from hw_tests.cluster import facts
 from hw_tests.cluster.agent import OUT
 from hw_tests.cluster.options import Options
-from hw_tests.cluster.reach import command_by_hand, local_command
+from hw_tests.cluster.reach import command_by_hand, local_command, typed_there
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import BOTH, HERE, Report, Test, read_junit
 from hw_tests.cluster.suites import ADDOPTS, SERVED, SUITES, combined
@@ -25,6 +26,14 @@ from hw_tests.process.host_pair import HostPair
 from hw_tests.process.messages import HOST, Role
 
 _ROOT = Path(__file__).parents[2]
+_NOW = (
+    "# those two are for this run only: {} waits for them; when it has ended they do, too, "
+    "with exit code 1, however the tests went"
+)
+_ONCE = (
+    "# nothing waits for those two now: without --print the launcher prints two that are good for "
+    "as long as it runs"
+)
 _PORTS = 3
 """Of an engine: handshakes, releases, mori's own."""
 Hosts = Mapping[Role, RemoteHost]
@@ -41,32 +50,44 @@ def commands(options: Options) -> list[str]:
     for role, target in options.targets.items():
         lines += [f"# {role} on {target.name}", command_by_hand(settings, target)]
     if settings.way == "hand":
-        lines.append(f"# those two are for this run only: {settings.answer_at} waits for them")
+        lines.append(_ONCE if options.only_print else _NOW.format(settings.answer_at))
     if options.suite in SERVED:
         return lines
-    alone = [settings.python, "-m", "pytest", *_alone(options)]
     if SUITES[options.suite].each_host:
-        lines += ["# on each host, without the other", shlex.join(alone)]
+        alone = [settings.python, "-m", "pytest", *_alone(options)]
+        lines += _on_each(options, "without the other", alone)
     return lines + (_by_themselves(options) if options.only_print else [])
+
+
+def _on_each(options: Options, what: str, words: Sequence[str]) -> list[str]:
+    lines = []
+    for target in {target.name: target for target in options.targets.values()}.values():
+        lines += [f"# on {target.name}, {what}", typed_there(options.settings, target, words)]
+    return lines
 
 
 def _by_themselves(options: Options) -> list[str]:
     """What is no suite, as it needs hours or a model that is served on both hosts."""
     python = options.settings.python
     producer, consumer = (target.address for target in options.targets.values())
-    router = [python, "-m", "hw_tests.router", "--port", "8080", "--prefill"]
+    router = [sys.executable, "-m", "hw_tests.router", "--port", "8080", "--prefill"]
     router += [f"http://{producer}:8000", "--decode", f"http://{consumer}:8000"]
-    recall = [python, "-m", "hw_tests.recall", "--url", "http://127.0.0.1:8080", "--control-url"]
-    recall += [f"http://{producer}:8000", "--words", "2000,8000,32000,96000,300000"]
+    recall = [sys.executable, "-m", "hw_tests.recall", "--url", "http://127.0.0.1:8080"]
+    recall += [
+        "--control-url",
+        f"http://{producer}:8000",
+        "--words",
+        "2000,8000,32000,96000,300000",
+    ]
+    recall += ["--out", "recall.json"]
     memory = "gpu" if options.arm == "rocm" else "cpu"
     calibration = [python, "-m", "hw_tests.calibration", "--arm", options.arm]
     calibration += ["--memory", memory, "--out", "calibration"]
     return [
-        "# on each host, how fast mori is there",
-        shlex.join(calibration),
+        "# the tests between the two have no command of their own: only this launcher runs them",
+        *_on_each(options, "how fast mori is there", calibration),
         "# here, when vllm serve runs on both, at port 8000 (docs/hardware.md, End to end)",
-        shlex.join(router),
-        shlex.join([*recall, "--out", "recall.json"]),
+        *(f"cd {shlex.quote(str(_ROOT))} && {shlex.join(words)}" for words in (router, recall)),
     ]
 
 

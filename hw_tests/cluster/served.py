@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from hw_tests.cluster.agent import OUT, Ended
 from hw_tests.cluster.options import Options
+from hw_tests.cluster.reach import typed_there
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import How, Report, Test
 from hw_tests.cluster.run import Hosts, NotReady
@@ -113,12 +114,13 @@ def served_commands(options: Options) -> list[str]:
     planned = plan(options)
     lines = []
     for server in planned.servers:
-        host = options.targets[server.role].name
-        lines += [f"# {server.name} on {host}, at {server.url}", server.command]
-    first = next(iter(options.targets.values())).name
+        host = options.targets[server.role]
+        lines.append(f"# {server.name} on {host.name}, at {server.url}")
+        lines.append(typed_there(options.settings, host, shlex.split(server.command)))
+    first = next(iter(options.targets.values()))
     words = [word.replace(OUT, "results") for word in planned.client]
-    client = shlex.join([options.settings.python, *words])
-    return [*lines, f"# then on {first}, in the source tree", client]
+    client = typed_there(options.settings, first, [options.settings.python, *words])
+    return [*lines, f"# then on {first.name}", client]
 
 
 def run_served(options: Options, hosts: Hosts, report: Report) -> None:

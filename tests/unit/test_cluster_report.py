@@ -365,6 +365,26 @@ def test_the_commands_can_be_printed(way: str, capsys: pytest.CaptureFixture[str
     assert "hw_tests.calibration --arm rocm" in said
     assert "--prefill http://10.0.0.1:8000 --decode http://10.0.0.2:8000" in said
     assert "hw_tests.recall --url http://127.0.0.1:8080 --control-url http://10.0.0.1:8000" in said
+    assert "# the tests between the two have no command of their own" in said
+    assert ("# nothing waits for those two now" in said) == (way == "hand")
+
+
+def test_a_printed_command_works_from_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
+    """In a shell that knows nothing of the source tree; one for each host."""
+    assert main([*SSH, "--arm=sim", "--suite=first", "--print", "--", "-k", "wait_all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    typed = [line for line in lines if "hw_tests/test_conformance.py" in line]
+    assert len(typed) == 2
+    assert lines[lines.index(typed[0]) - 1] == "# on node1, without the other"
+    environment = {name: it for name, it in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        ["sh", "-c", f"{typed[0]} --collect-only"],
+        cwd="/",
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, "wait_all" in done.stdout) == (0, True), done.stdout + done.stderr
 
 
 def test_the_machine_that_starts_a_run_needs_neither_torch_nor_vllm() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from far_hosts import marked
+from far_hosts import ROOT, marked
 from load_runs import engine_log
 from served_runs import mark_of, report_of, start
 
@@ -69,8 +69,10 @@ def test_the_commands_are_printed_with_their_hosts(
 ) -> None:
     assert main([*SERVE, "--suite", suite, "--control=c", "--", *TRACE]) == 0
     said = capsys.readouterr().out
-    assert f"# decode on node2, at http://10.0.0.2:8000\n{DECODE}\n" in said
-    assert "# then on node1, in the source tree\n" in said
+    there = f"cd {ROOT} && env PYTHONPATH={ROOT} "
+    assert f"# decode on node2, at http://10.0.0.2:8000\n{there}" in said
+    assert f" {DECODE}\n" in said
+    assert f"# then on node1\n{there}" in said
     assert f"-m hw_tests.{suite} " in said
 
 
