@@ -7,7 +7,7 @@ something, nothing runs, all of it is told, and the exit code is 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from hw_tests.unverified import NOTE
 _RULED_OUT = "cannot run, and --require-hardware is set"
 _NOT_THERE = "the arm cannot be had here, and CI is set"
 _NEEDS_THE_SIMULATOR = ("test_transfer_geometry.py", "test_calibration.py")
+_NO_SIMULATOR = "{} needs the simulator, and simpy is not installed here; pip install simpy"
 _UNVERIFIED = f"arm rocm: {NOTE}"
 _LACKS = 1
 """Exit code: nothing was run, as the machine lacks something."""
@@ -90,6 +91,9 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    for report in terminalreporter.getreports("skipped"):
+        if isinstance(report, pytest.CollectReport) and isinstance(report.longrepr, tuple):
+            terminalreporter.write_line(report.longrepr[2])  # of whole files, also without -rs
     if _on_rocm(config):
         terminalreporter.write_line(_UNVERIFIED)
 
@@ -117,12 +121,19 @@ def cannot(config: pytest.Config, reason: str) -> None:
     pytest.skip(reason)
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
     """A machine with GPUs need not have the simulator."""
-    is_optional = collection_path.name in _NEEDS_THE_SIMULATOR
-    if is_optional and not find_spec("simpy") and not config.getoption("--require-hardware"):
-        return True
+    if module_path.name in _NEEDS_THE_SIMULATOR and not find_spec("simpy"):
+        skipped: pytest.Module = _WithoutSimulator.from_parent(parent, path=module_path)
+        return skipped
     return None
+
+
+class _WithoutSimulator(pytest.Module):
+    def collect(self) -> Iterable[pytest.Item]:
+        pytest.skip(_NO_SIMULATOR.format(self.path.name), allow_module_level=True)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -98,6 +98,18 @@ def test_every_kind_of_skip_fails_where_hardware_is_required(folder: Path) -> No
         assert f"--require-hardware is set: {reason}" in said
 
 
+def test_what_needs_the_simulator_says_so_where_there_is_none(folder: Path) -> None:
+    """Collected or run, nothing is left out in silence; where hardware is required it fails."""
+    (folder / "test_calibration.py").write_text("import simpy\n")
+    (folder / "without.py").write_text("import sys; sys.modules['simpy'] = None\n")
+    why = "test_calibration.py needs the simulator, and simpy is not installed here"
+    for arguments in (["--arm=rocm"], ["--arm=rocm", "--collect-only"]):
+        code, said = run(folder, "-p", "without", *arguments)
+        assert (code, why in said) == (0, True), said
+    code, said = run(folder, "-p", "without", "--arm=rocm", "--require-hardware")
+    assert f"--require-hardware is set: {why}" in said
+
+
 def test_a_skip_is_a_skip_otherwise(folder: Path) -> None:
     code, said = run(folder)
     assert code == 0
