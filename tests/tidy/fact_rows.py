@@ -6,6 +6,7 @@ Run as a program this writes them into the page.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from source_tree import ROOT
@@ -32,18 +33,20 @@ class Fact:
     instead: str = ""
     read: bool = False
 
-    def arms(self) -> list[str]:
-        """Those on which at least one of its cases runs."""
-        needs = [case.needs for case in CASES if case.body.__name__ in self.cases]
-        features = {name: make().features for name, make in ARMS.items()}
-        return [name for name in features if any(each <= features[name] for each in needs)]
+    def cases_by_arm(self) -> dict[str, tuple[str, ...]]:
+        """Those that run there; arms on which none does are left out."""
+        found = {}
+        for arm, make in ARMS.items():
+            run = {case.body.__name__ for case in CASES if case.needs <= make().features}
+            found[arm] = tuple(case for case in self.cases if case in run)
+        return {arm: cases for arm, cases in found.items() if cases}
 
     def wrong(self) -> str | None:
         """What is wrong with it, if anything is."""
         known = {case.body.__name__ for case in CASES}
         if strangers := sorted({*self.cases} - known):
             return f"no such cases: {', '.join(strangers)}; write them, or name others"
-        lacking = sorted(_MUST - {*self.arms()})
+        lacking = sorted(_MUST - {*self.cases_by_arm()})
         if self.read or bool(lacking) == bool(self.instead):
             return None
         if lacking:
@@ -53,10 +56,18 @@ class Fact:
     def row(self) -> str:
         """Of the table."""
         cells = [self.number, self.what + (" (read)" if self.read else "")]
-        cells.append(", ".join(f"`{case}`" for case in self.cases) or "none")
-        on = ", ".join(self.arms())
-        cells.append("; ".join(filter(None, (on, self.instead))))
+        cells.append(_quoted(self.cases) or "none")
+        by_arm = self.cases_by_arm()
+        every = ", ".join(arm for arm, cases in by_arm.items() if cases == self.cases)
+        some = [
+            f"{arm}: only {_quoted(cases)}" for arm, cases in by_arm.items() if cases != self.cases
+        ]
+        cells.append("; ".join(filter(None, (every, *some, self.instead))))
         return f"| {' | '.join(cells)} |"
+
+
+def _quoted(cases: Sequence[str]) -> str:
+    return ", ".join(f"`{case}`" for case in cases)
 
 
 def facts() -> list[Fact]:

@@ -49,6 +49,13 @@ def test_a_fact_without_its_cases_is_noticed(fact: Fact, words: str) -> None:
     assert words in (fact.wrong() or "")
 
 
+def test_a_row_says_which_of_its_cases_run_on_an_arm() -> None:
+    """If not all do; an arm that stands alone runs each of them."""
+    row = Fact("1.1", "w", ("exports", "completion_errors", "engine_descriptor")).row()
+    assert row.endswith("| sim, mori-cpu; rocm: only `exports`, `engine_descriptor` |")
+    assert Fact("1.1", "w", ("exports",)).row().endswith("| sim, mori-cpu, rocm |")
+
+
 def test_a_case_is_about_a_fact_of_its_section() -> None:
     """So no case can be left out of the table."""
     named = {(fact.number, case) for fact in facts() for case in fact.cases}
