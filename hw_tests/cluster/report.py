@@ -106,7 +106,7 @@ class Report:
         evidence = compare(told)
         self.registered = evidence.document()
         how: How = "passed" if evidence.passed else "failed"
-        self.tests.append(Test("both", "registered caches", how, 0.0, evidence.said))
+        self.tests.append(Test(BOTH, "registered caches", how, 0.0, evidence.said))
 
     def document(self) -> dict[str, Any]:
         """For JSON."""

@@ -17,7 +17,7 @@ from hw_tests.cluster.agent import OUT, Ended
 from hw_tests.cluster.options import Options
 from hw_tests.cluster.reach import typed_there
 from hw_tests.cluster.remote import HostLost, RemoteHost
-from hw_tests.cluster.report import How, Report, Test
+from hw_tests.cluster.report import BOTH, How, Report, Test
 from hw_tests.cluster.run import Hosts, NotReady
 from hw_tests.outcome import EXIT_CODES, NOT_COMPARED, Outcome
 from hw_tests.process.launcher import ProcessEnded
@@ -26,7 +26,6 @@ from hw_tests.process.messages import Role
 _LOOK_S = 0.5
 _LAST_LINES = 40
 _WORDS = "2000,8000,32000,96000,300000"
-_BOTH = "both"
 _ENDED: Mapping[bool | None, How] = {True: "passed", False: "failed", None: "not run"}
 _HOW: Mapping[Outcome, How] = {"pass": "passed", "FAIL": "failed", "INCOMPLETE": "not run"}
 
@@ -182,10 +181,10 @@ def take(report: Report, suite: str, path: Path, ended: Ended) -> None:
     if ended.exit_code != EXIT_CODES.get(document["outcome"]):
         why = f"{suite} ended with exit code {ended.exit_code}, and its document is "
         why += f"{document['outcome']}\n{ended.output[-3000:]}"
-        report.tests.append(Test(_BOTH, suite, "failed", 0.0, why))
+        report.tests.append(Test(BOTH, suite, "failed", 0.0, why))
         return
     checks = _of_load(document) if suite == "load" else _of_recall(document)
-    report.tests += [Test(_BOTH, f"{suite}: {name}", how, 0.0, said) for name, how, said in checks]
+    report.tests += [Test(BOTH, f"{suite}: {name}", how, 0.0, said) for name, how, said in checks]
     # What the engines have registered is compared here, with the logs of both.
     report.caveats += [caveat for caveat in document["caveats"] if caveat != NOT_COMPARED]
     if document["outcome"] == "INCOMPLETE":
