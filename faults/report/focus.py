@@ -20,12 +20,15 @@ Blocks = dict[str, dict[int, None]]  # engine → its blocks, in order
 @dataclass
 class Focus:
     """``wrong`` are the transfers and the blocks that the violations name, of a read all its
-    layers; ``layers`` says in how many of them wrong bytes were found, 0 if nobody does."""
+    layers; ``layers`` says in how many of them wrong bytes were found, 0 if nobody does.
+    ``overwritten`` says when which block was written to after a transfer, by whom, and on which
+    rank of which engine."""
 
     requests: dict[str, None]
     nodes: dict[str, None] = field(default_factory=dict)
     wrong_transfers: dict[Any, None] = field(default_factory=dict)
     wrong_blocks: Blocks = field(default_factory=dict)
+    overwritten: dict[Any, None] = field(default_factory=dict)
     layers: int = 0
     violations: list[Violation] = field(default_factory=list)
     from_ns: int = 0
@@ -66,6 +69,9 @@ def _add_violation(focus: Focus, violation: Violation) -> None:
     focus.violations.append(violation)
     evidence = violation.evidence
     if violation.node is not None:
+        place = violation.node, int(evidence.get("rank", 0))
+        for write in evidence.get("extent", {}).get("overwritten", ()):
+            focus.overwritten[*write, *place] = None
         blocks = focus.wrong_blocks.setdefault(violation.node, {})
         for place in (evidence, evidence.get("extent", {})):
             blocks.update(dict.fromkeys(place.get("block_ids", ())))

@@ -103,6 +103,9 @@ class _Finder:
                     transfer.landed_told,
                 )
             )
+        for time_ns, block, writer, node, rank in self._focus.overwritten:
+            told = f"block {block} is written to by {writer}, after the transfer into it"
+            self._add(time_ns, rank_lane(node, rank), told, 8, "wrong")
         for finding in group(self._focus.violations):
             self._violation(finding.violations[0], finding.sentence)
         return self._found

@@ -130,7 +130,7 @@ def _into(focus: Focus) -> str:
             blocks = block_list(sorted({block for block, _ in copied}))
             sources = block_list(sorted({source for _, source in copied}))
             nodes = ", ".join(violation.evidence["extent"].get("source_nodes", ()))
-            return f": {sources} of {nodes} into {blocks} of {violation.node}"
+            return f", including {sources} of {nodes} into {blocks} of {violation.node}"
     return ""
 
 

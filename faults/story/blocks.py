@@ -1,8 +1,8 @@
-"""Who was given which blocks of which groups, who let go of them, and who got them next."""
+"""Who was given which blocks of which groups, who let go of them, and who had them otherwise."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from faults.plural import counted
 from faults.story.chapter import Chapter
@@ -14,6 +14,7 @@ from sim.oracles.words import block_list
 from sim.request_ids import leg_of, logical_id
 
 _GROUPS_SHOWN = 4
+_FORMER_SHOWN = 2
 
 
 @dataclass
@@ -34,13 +35,25 @@ class _Given:
         return ", ".join(shown[:_GROUPS_SHOWN]) + (more if len(shown) > _GROUPS_SHOWN else "")
 
 
+@dataclass(frozen=True)
+class _LetGo:
+    """That a leg let go of its blocks, in the words for it, without which blocks matter."""
+
+    leg: str
+    moment: Moment
+
+
 class Blocks(Chapter):
-    """The blocks of the requests, and those that were read after they had gone."""
+    """The blocks of the requests, who had the named ones of them before, and those that were read
+    after they had gone."""
 
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self._given: dict[tuple[str, str], _Given] = {}
         self._reused: dict[str, Moment] = {}
+        self._holding: dict[tuple[str, str], dict[int, None]] = {}
+        self._let_go: dict[tuple[str, int], _LetGo] = {}
+        self._before: dict[tuple[str, int], _LetGo] = {}
         self._landed = False
         self.kinds = {
             "blocks-held": self._held,
@@ -54,18 +67,48 @@ class Blocks(Chapter):
             for (node, leg), given in self._given.items()
             if any(given.groups.values())
         ]
-        return [*self._moments, *given, *self._reused.values()]
+        return [*self._moments, *given, *self._told_before(), *self._reused.values()]
+
+    def _told_before(self) -> list[Moment]:
+        """One line for all named blocks that one let go of; of many those whose bytes were found
+        and the last."""
+        named: dict[_LetGo, list[int]] = {}
+        for (_, block), let_go in self._before.items():
+            named.setdefault(let_go, []).append(block)
+        ranked = sorted(named.items(), key=lambda item: self._explains(item[0]), reverse=True)
+        return [
+            replace(
+                let_go.moment,
+                text=f"{let_go.moment.text}, {block_list(sorted(blocks))} among them",
+            )
+            for let_go, blocks in ranked[:_FORMER_SHOWN]
+        ]
+
+    def _explains(self, let_go: _LetGo) -> tuple[bool, int]:
+        return logical_id(let_go.leg) in self.subject.owners, let_go.moment.place
 
     def _held(self, record: Record) -> None:
         node, request = record.fields["node"], str(record.fields["request"])
         runs = record.fields["blocks"]
         blocks = [i for low, high in runs for i in range(low, high + 1) if i != NULL_BLOCK]
+        of_finding = self.subject.named(node)
+        named = [block for block in blocks if block in of_finding]
+        self._holding.setdefault((node, request), {}).update(dict.fromkeys(named))
         if self.subject.is_about(request):
+            self._recall_former(node, named)
             given = self._given.setdefault((node, request), self._now(record))
             if given.time_ns == record.time_ns:
                 given.groups.setdefault(record.fields["group"], blocks)
         elif node in self.subject.source_nodes and not self.subject.found:
             self._given_to_another(record, node, request, blocks)
+
+    def _recall_former(self, node: str, blocks: list[int]) -> None:
+        for block in blocks:
+            let_go = self._let_go.get((node, block))
+            if let_go is None or self.subject.found:
+                continue
+            if self.subject.may_be_of_former(node, block, let_go.leg):
+                self._before[node, block] = let_go
 
     def _now(self, record: Record) -> _Given:
         return _Given(record.time_ns, self.subject.place)
@@ -83,7 +126,13 @@ class Blocks(Chapter):
         self._landed |= record.fields["uid"] in self.subject.transfers
 
     def _freed(self, record: Record) -> None:
-        node, request = record.fields["node"], record.fields["request"]
+        node, request = record.fields["node"], str(record.fields["request"])
+        text = f"{node} lets go of the blocks of {leg_of(request)}"
+        held = self._holding.pop((node, request), {})
         if self.subject.is_about(request):
-            weight = 1 if self.subject.found else 5
-            self.add(record, f"{node} lets go of the blocks of {leg_of(request)}", weight)
+            self.add(record, text, 1 if self.subject.found else 5)
+            for block in held:  # told already
+                self._let_go.pop((node, block), None)
+        else:
+            let_go = _LetGo(request, self.moment(record, text, 6))
+            self._let_go.update({(node, block): let_go for block in held})

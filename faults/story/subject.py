@@ -31,6 +31,10 @@ class Subject:
     nodes: Names = field(default_factory=dict)
     owners: Names = field(default_factory=dict)
     transfers: Names = field(default_factory=dict)
+    blocks: Names = field(default_factory=dict)
+    """What findings about bytes name of the violation's engine."""
+    brought: Names = field(default_factory=dict)
+    """Those of them whose bytes a transfer is known to have brought."""
     source_blocks: Names = field(default_factory=dict)
     source_nodes: Names = field(default_factory=dict)
     overwritten: Names = field(default_factory=dict)
@@ -43,6 +47,19 @@ class Subject:
         """Whether a leg, or a request, is one of those that the story is about."""
         return request_id is not None and logical_id(str(request_id)) in self.requests
 
+    def named(self, node: str) -> Names:
+        """The blocks of an engine that findings about bytes name."""
+        own = self.blocks if node == self.violation.node else {}
+        return {**own, **(self.source_blocks if node in self.source_nodes else {})}
+
+    def may_be_of_former(self, node: str, block: int, leg: str) -> bool:
+        """Whether what was wrong with a block may come from ``leg``, which had it before: it is
+        not if a transfer put other bytes there that nobody has written over."""
+        if node == self.violation.node and block in self.blocks:
+            written = (written for _, written, _ in self.overwritten)
+            return block not in self.brought or block in written
+        return block in self.named(node) and logical_id(leg) in self.owners
+
     def add(self, violation: Violation) -> None:
         """Take in where one more violation points to."""
         evidence = violation.evidence
@@ -52,10 +69,16 @@ class Subject:
         self.layers = max(self.layers, len(extent.get("layers", ())))
         _add(self.source_nodes, [evidence["source_node"]] if "source_node" in evidence else [])
         _add(self.source_nodes, extent.get("source_nodes", ()))
-        _add(self.owners, extent.get("owners", ()))
+        # What a drafter wrote belongs to a leg of its engine, and to nobody else.
+        _add(self.owners, map(logical_id, extent.get("owners", ())))
         _add(self.overwritten, map(tuple, extent.get("overwritten", ())))
         for place in (evidence, extent):
             _add(self.source_blocks, place.get("source_block_ids", ()))
+            if violation.oracle in _ABOUT_BYTES and violation.node == self.violation.node:
+                _add(self.blocks, place.get("block_ids", ()))
+                _add(self.brought, (block for block, _ in place.get("copied", ())))
+        if "source_block_ids" in evidence:
+            _add(self.brought, evidence.get("block_ids", ()))
         _add(self.nodes, [violation.node] if violation.node else [])
         _add(self.nodes, self.source_nodes)
 

@@ -9,6 +9,7 @@ from faults.story.moment import Moment
 from faults.story.reads import parts_in_words
 from faults.story.subject import NO_RULE, Subject
 from sim.kernel.log import Record
+from sim.oracles.blocks import NULL_BLOCK
 from sim.oracles.words import block_list
 
 _WRITES_SHOWN = 2
@@ -24,6 +25,7 @@ class Transfers(Chapter):
         super().__init__(subject)
         self._guessing = not subject.transfers
         self._has_blocks = False
+        self._lent: dict[int, None] = {}
         self._posted: dict[tuple[Any, Any], tuple[_When, dict[str, Any]]] = {}
         self._landed: dict[tuple[Any, Any], _When] = {}
         self.kinds = {
@@ -41,7 +43,7 @@ class Transfers(Chapter):
         uids = sorted({fields["uid"] for _, fields in self._posted.values()})
         numbers = block_list(uids).replace("block", "transfer", 1)
         parts = parts_in_words(len(uids), self.subject.layers)
-        source = f" from {self._source()}" if self.subject.source_blocks else ""
+        source = self._source() if self.subject.source_blocks else ""
         what = f"an RDMA {operation['operation']}{parts}{source}"
         told = [Moment(first_ns, f"{operation['node']} posts {what} ({numbers})", 3, place)]
         if self._landed:
@@ -51,7 +53,7 @@ class Transfers(Chapter):
     def _later_writes(self) -> list[Moment]:
         return [
             Moment(
-                time_ns, f"block {block} is written to by {writer}, after the transfer into it", 5
+                time_ns, f"block {block} is written to by {writer}, after the transfer into it", 6
             )
             for time_ns, block, writer in list(self.subject.overwritten)[-_WRITES_SHOWN:]
         ]
@@ -71,6 +73,9 @@ class Transfers(Chapter):
     def _held(self, record: Record) -> None:
         fields = record.fields
         self._has_blocks |= self._is_own(fields["request"], fields["node"])
+        if fields["node"] in self.subject.source_nodes and self.subject.is_about(fields["request"]):
+            blocks = [i for low, high in fields["blocks"] for i in range(low, high + 1)]
+            self._lent.update(dict.fromkeys(blocks))
 
     def _forward_began(self, record: Record) -> None:
         """Where no rule was broken, nothing but this says when the request had what it needs."""
@@ -101,5 +106,9 @@ class Transfers(Chapter):
             self._landed[key] = record.time_ns, self.subject.place
 
     def _source(self) -> str:
+        """Findings name what was wrong of a read, which may have been more: the log only says what
+        the requests were given there."""
         blocks = block_list(sorted(self.subject.source_blocks))
-        return f"{blocks} of {', '.join(self.subject.source_nodes)}"
+        nodes = ", ".join(self.subject.source_nodes)
+        is_all = self._lent.keys() - {NULL_BLOCK} <= self.subject.source_blocks.keys()
+        return f" from {blocks} of {nodes}" if is_all else f" from {nodes} that includes {blocks}"
