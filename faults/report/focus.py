@@ -69,9 +69,9 @@ def _add_violation(focus: Focus, violation: Violation) -> None:
     focus.violations.append(violation)
     evidence = violation.evidence
     if violation.node is not None:
-        place = violation.node, int(evidence.get("rank", 0))
+        rank = int(evidence.get("rank", 0))
         for write in evidence.get("extent", {}).get("overwritten", ()):
-            focus.overwritten[*write, *place] = None
+            focus.overwritten[*write, violation.node, rank] = None
         blocks = focus.wrong_blocks.setdefault(violation.node, {})
         for place in (evidence, evidence.get("extent", {})):
             blocks.update(dict.fromkeys(place.get("block_ids", ())))

@@ -89,4 +89,6 @@ def test_a_write_after_the_transfer_is_drawn_where_it_happened() -> None:
     shown, _ = happenings(records, focus_on(records, [found]))
     (write,) = [happening for happening in shown if happening.text == WRITTEN]
     assert (write.time_ns, write.lane, write.style) == (5 * MS, ("d0", "rank 1"), "wrong")
+    ends = [happening.end_text for happening in shown if happening.to and happening.end_text]
+    assert ends == ["read landed, including block 5 of p0 into block 16 of d0"]
     assert "d0 lets go of the blocks of r7-d0" in [happening.text for happening in shown]
