@@ -15,6 +15,7 @@ from sim.request_ids import leg_of, logical_id
 
 _GROUPS_SHOWN = 4
 _FORMER_SHOWN = 2
+_WRITES_SHOWN = 2
 
 
 @dataclass
@@ -67,7 +68,23 @@ class Blocks(Chapter):
             for (node, leg), given in self._given.items()
             if any(given.groups.values())
         ]
-        return [*self._moments, *given, *self._told_before(), *self._reused.values()]
+        before = self._told_before()
+        return [*self._moments, *given, *before, *self._reused.values(), *self._last_writes()]
+
+    def _last_writes(self) -> list[Moment]:
+        """Those that came after a transfer, and those into blocks that no transfer has reached."""
+        later = [
+            Moment(
+                time_ns, f"block {block} is written to by {writer}, after the transfer into it", 6
+            )
+            for time_ns, block, writer in self.subject.overwritten
+        ]
+        only = [
+            Moment(time_ns, f"block {block} is last written to by {writer}", 6)
+            for time_ns, block, writer in self.subject.written
+            if block not in self.subject.brought
+        ]
+        return [*later[-_WRITES_SHOWN:], *only[-_WRITES_SHOWN:]]
 
     def _told_before(self) -> list[Moment]:
         """One line for all named blocks that one let go of; of many those whose bytes were found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,9 @@ from sim.units import seconds_to_ns
 _TOLD_FIRST = ("wrong-bytes", "use-after-free", "liveness", "release-once", "leak")
 _ABOUT_BYTES = ("wrong-bytes", "use-after-free")
 _MAX_REQUESTS = 2
+_WRITTEN = re.compile(
+    r"block (?P<block>\d+) was last written at (?P<when>\S+) s by (?P<writer>(?!transfer ).+)"
+)
 NO_RULE = "difference"
 """In place of an oracle, where a story is told of a run that broke no rule."""
 Names = dict[Any, None]  # in order, each once
@@ -38,6 +42,8 @@ class Subject:
     source_blocks: Names = field(default_factory=dict)
     source_nodes: Names = field(default_factory=dict)
     overwritten: Names = field(default_factory=dict)
+    written: Names = field(default_factory=dict)
+    """Last writes into blocks of findings, none of transfers: when, which block, and by whom."""
     found: Names = field(default_factory=dict)
     layers: int = 0
     """In how many layers wrong bytes were found; 0 if nobody says."""
@@ -77,6 +83,10 @@ class Subject:
             if violation.oracle in _ABOUT_BYTES and violation.node == self.violation.node:
                 _add(self.blocks, place.get("block_ids", ()))
                 _add(self.brought, (block for block, _ in place.get("copied", ())))
+        for link in evidence.get("chain", ()):
+            if write := _WRITTEN.fullmatch(link):
+                when_ns = seconds_to_ns(float(write["when"]))
+                _add(self.written, [(when_ns, int(write["block"]), write["writer"])])
         if "source_block_ids" in evidence:
             _add(self.brought, evidence.get("block_ids", ()))
         _add(self.nodes, [violation.node] if violation.node else [])

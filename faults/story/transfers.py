@@ -12,7 +12,6 @@ from sim.kernel.log import Record
 from sim.oracles.blocks import NULL_BLOCK
 from sim.oracles.words import block_list
 
-_WRITES_SHOWN = 2
 _When = tuple[int, int]
 """Virtual time in ns, and place in the event log."""
 
@@ -48,15 +47,7 @@ class Transfers(Chapter):
         told = [Moment(first_ns, f"{operation['node']} posts {what} ({numbers})", 3, place)]
         if self._landed:
             told.append(self._landing(operation, source, numbers))
-        return told + self._later_writes()
-
-    def _later_writes(self) -> list[Moment]:
-        return [
-            Moment(
-                time_ns, f"block {block} is written to by {writer}, after the transfer into it", 6
-            )
-            for time_ns, block, writer in list(self.subject.overwritten)[-_WRITES_SHOWN:]
-        ]
+        return told
 
     def _landing(self, operation: dict[str, Any], source: str, numbers: str) -> Moment:
         what = f"the RDMA {operation['operation']} of {operation['node']}{source}"

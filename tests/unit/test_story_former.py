@@ -54,6 +54,19 @@ def test_who_had_a_block_before_is_told_where_no_transfer_brought_its_bytes() ->
     assert not [text for text in texts(log, wrong()) if "r7" in text]
 
 
+def test_who_wrote_last_to_a_block_that_no_transfer_reached_is_told() -> None:
+    """What a transfer wrote is told as one, and a write after it by that name."""
+    log = handed_on([5, 6])
+    for copied, writer, told in (
+        ([], DRAFTER, [f"block 16 is last written to by {DRAFTER}"]),
+        ([], "transfer 1", []),
+        ([[16, 5]], DRAFTER, []),
+    ):
+        found = wrong(copied=copied, transfers=[], source_block_ids=[])
+        found.evidence["chain"] = [f"block 16 was last written at 0.001500 s by {writer}", "..."]
+        assert [text for text in texts(log, found) if "written" in text] == told
+
+
 def test_a_late_write_is_told_with_whom_it_was_for() -> None:
     """Whoever had the blocks when it was posted."""
     evidence = {"kind": "write-after-free", "transfer": 1, "block_ids": [16]}
