@@ -18,8 +18,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from faults.directories import ARTIFACT_FILE, is_run, what_is
+from faults.identity import versions
 from sim.errors import UsageError
-from sim.identity import versions
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.outcome import RunResult, Verdict

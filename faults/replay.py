@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from faults.artifact import Artifact, read_events
+from faults.identity import differences
 from sim.errors import UsageError
-from sim.identity import differences
 from sim.kernel.log import Record
 from sim.outcome import RunResult
 

@@ -13,9 +13,9 @@ import msgspec
 from faults.campaign.seeds import share
 from faults.campaign.swarm import SwarmOptions, scenario_of
 from faults.campaign.under_test import SourcesUnderTest
+from faults.identity import source_digest, versions
 from sim.errors import UsageError
 from sim.foresight import require_possible, require_sources
-from sim.identity import source_digest, versions
 from sim.scenario import Scenario
 
 Shard = tuple[int, int]

@@ -20,7 +20,7 @@ from faults import artifact
 from faults.artifact import Artifact
 from faults.cli import dispatch
 from faults.cli.reexec import HASH_SEED
-from sim.identity import versions
+from faults.identity import versions
 from sim.router.options import Hold
 from sim.run import RunResult, run
 from sim.scenario import Scenario, TraceWorkload, UniformWorkload, dumps, load
