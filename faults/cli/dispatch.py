@@ -58,6 +58,8 @@ def run(arguments: Sequence[str]) -> int:
     except (Exception, TestbedError) as error:
         code, message = _explain(error)
         _print_error(error, code, message)
+        if _command_in(arguments) == "replay" and not isinstance(error, TyperException):
+            code = ExitCode.CANNOT_RUN  # whatever else it was: git bisect takes 2 and 3 for bad
         if as_json:
             failure = {"error": {"kind": type(error).__name__, "message": message}}
             _print_document({**failure, "exit_code": int(code)}, stdout)
@@ -79,6 +81,11 @@ def build(arguments: Sequence[str]) -> typer.Typer:
         function = command.load() if command.name in arguments else _title(command)
         app.command(command.name, cls=OnceOnly, short_help=command.summary)(function)
     return app
+
+
+def _command_in(arguments: Sequence[str]) -> str | None:
+    names = [command.name for command in COMMANDS]
+    return next((argument for argument in arguments if argument in names), None)
 
 
 def _title(command: Command) -> Callable[[], None]:

@@ -51,7 +51,8 @@ def command(
 
     Exit code 0: passes now (or is the same run, and that passed); 1: reproduced, or fails in the
     same kind of way; 125: cannot be run or judged (scenario.yaml, artifact.json or the trace
-    missing or edited, a start that is refused, another kind of failure), which git bisect skips;
+    missing or edited, a start that is refused, another kind of failure, an error in a kind of
+    fault or anywhere else in the testbed), which git bisect skips;
     3: went another way on the same versions, so the testbed is at fault.
     """
     try:

@@ -67,6 +67,38 @@ def test_an_error_has_its_exit_code_and_one_line_without_traceback(
     assert captured.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        UsageError("kinds/mine.py:3: expected ':'"),
+        ZeroDivisionError("in a kind of fault"),
+        FenceError("guest called time.sleep"),
+    ],
+)
+@pytest.mark.parametrize("while_loading", [True, False])
+def test_a_replay_that_cannot_be_judged_is_for_bisect_to_skip(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    while_loading: bool,
+) -> None:
+    """An error in a file of this commit, whether found by loading it or by running it."""
+
+    def load(command: Command) -> Callable[..., Outcome]:
+        return raising(error)() if while_loading else raising(error)
+
+    monkeypatch.setattr(Command, "load", load)
+    assert dispatch.run(["--log-level", "warning", "replay"]) == ExitCode.CANNOT_RUN
+    assert dispatch.run(["trace"]) != ExitCode.CANNOT_RUN
+    assert str(error) in capsys.readouterr().err
+
+
+def test_an_unknown_option_of_replay_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """It would be skipped for every commit."""
+    assert dispatch.run(["replay", "run", "--overlya", "."]) == ExitCode.BAD_USAGE
+    assert "--overlay" in capsys.readouterr().err
+
+
 def test_a_log_option_after_the_command_is_told_where_it_belongs(
     install: Install, capsys: pytest.CaptureFixture[str]
 ) -> None:
