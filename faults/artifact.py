@@ -21,7 +21,7 @@ from faults.directories import ARTIFACT_FILE, is_run, what_is
 from faults.identity import versions
 from sim.errors import UsageError
 from sim.kernel.log import Record
-from sim.oracles import Violation
+from sim.oracles import ORACLES, Violation
 from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario, TraceWorkload, dumps, load
 from sim.scenario.yaml_text import read_yaml
@@ -52,6 +52,8 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Python code that took part in the run, which no replay can bring back."""
     trace_digest: str | msgspec.UnsetType = msgspec.UNSET
     """Hash of the trace that the scenario names, if it names one; older artifacts have none."""
+    rules: list[str] | msgspec.UnsetType = msgspec.UNSET
+    """The rules that the run was judged by; older artifacts do not say."""
     seal: str = ""
     """Hash of everything else in this file, so that an edit is not taken for a fact."""
 
@@ -79,6 +81,7 @@ def make_artifact(
         command_line=list(command_line),
         injected=list(result.injected),
         trace_digest=_trace_digest(scenario),
+        rules=list(ORACLES),
     ).sealed()
 
 

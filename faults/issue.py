@@ -15,6 +15,7 @@ from faults.artifact import Artifact
 from faults.campaign.shrink import with_inline_requests
 from faults.grouping import group
 from faults.redaction import redacted, redacted_value
+from faults.requisites import requisites
 from faults.story import subject_of, tell
 from sim.kernel.log import Record
 from sim.scenario import InlineWorkload, Scenario, dumps
@@ -26,9 +27,12 @@ _SHOWN_PER_RULE = 3
 _LONGEST_TITLE = 140  # characters
 _GETTING_IT = (
     "It takes Linux, Python 3.11 or 3.12, and no GPU. In a checkout of the git repository "
-    "`faultlab`: `make setup` and `source .venv/bin/activate`; or install with pip what its README "
-    "lists under Installing, the last of which is `pip install -e .` in that checkout."
+    "`faultlab` ({address}): `make setup` and `source .venv/bin/activate`; or install with pip "
+    "what its README lists under Installing, the last of which is `pip install -e .` in that "
+    "checkout."
 )
+_ADDRESS_GOES_HERE = "<address of the repository>"  # as all others would be taken out
+_NO_ADDRESS = "ask whoever sent this for it"
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,7 @@ def write(
     what: str,
     again: str,
     has_overlay: bool,
+    repository: str | None = None,
 ) -> Issue:
     """The issue about a recorded failure.
 
@@ -88,6 +93,7 @@ def write(
         what: what ran, in a line.
         again: how the reproducer went when it was run here.
         has_overlay: whether the run took sources that the reproducer does not bring along.
+        repository: where faultlab can be had, which is printed as it is.
     """
     overlay = "\nThe run took patched sources, which are not part of this.\n" if has_overlay else ""
     story = [
@@ -105,7 +111,8 @@ def write(
         "## How it came about",
         "```text\n" + "\n".join(story) + "\n```",
         "## To see it",
-        _GETTING_IT,
+        _GETTING_IT.format(address=_ADDRESS_GOES_HERE),
+        *requisites(scenario),
         f"Save the attached `{REPRODUCER}`, then:",
         f"```console\n$ faultlab run {REPRODUCER} --out failing\n```",
         f"{again} The run prints its story, and `failing/report.html` draws it. "
@@ -114,7 +121,8 @@ def write(
         "\n".join(["| what | version or hash |", "|---|---|", *versions]),
         f"Sources under test `{recorded.guest_digest}`, event hash `{recorded.event_hash}`.",
     ]
-    return Issue(scenario, redacted("\n\n".join(part.strip("\n") for part in parts)) + "\n")
+    text = redacted("\n\n".join(part.strip("\n") for part in parts)) + "\n"
+    return Issue(scenario, text.replace(_ADDRESS_GOES_HERE, repository or _NO_ADDRESS))
 
 
 def _title(recorded: Artifact, records: Sequence[Record]) -> str:

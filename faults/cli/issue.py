@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 
@@ -17,6 +18,7 @@ from faults.cli.simulate import simulate
 from faults.issue import REPRODUCER, Issue, self_contained, write
 from faults.wording import what_runs
 from sim.errors import UsageError
+from sim.oracles import ORACLES
 from sim.scenario import Scenario
 
 TEXT = "issue.md"
@@ -27,6 +29,10 @@ def command(
     out: Annotated[
         Path | None, typer.Option(help="Write to this directory; by default beside the run.")
     ] = None,
+    repository: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Where readers can get faultlab; it is printed as it is."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite what is there.")] = False,
     json: JsonFlag = False,
 ) -> Outcome:
@@ -34,12 +40,12 @@ def command(
 
     The text has what was found, the story, the versions and the line that shows it; the file has
     the requests written out. Neither has addresses, paths or prompts. The file is run once, and
-    the text says how that went.
+    the text says how that went, and what it takes that does not come with faultlab.
 
     \b
     Examples:
       faultlab issue faultlab-runs/llama-moriio-seed0-3f2a9c01
-      faultlab issue runs/held --out report
+      faultlab issue runs/held --out report --repository https://git.example.org/faultlab
 
     Exit code 0: written; 2: no run there, it broke no rule, or the files are in use.
     """
@@ -57,6 +63,7 @@ def command(
         what=what_runs(small),
         again=_again(small, recorded),
         has_overlay=scenario.overlay is not None,
+        repository=repository,
     )
     _save(issue, target)
     files = [str(target / name) for name in (TEXT, REPRODUCER)]
@@ -74,8 +81,19 @@ def _again(scenario: Scenario, recorded: Artifact) -> str:
     outcome = simulate(scenario).result.outcome
     if outcome.signature() == recorded.signature:
         return f"It fails in this way in {outcome.virtual_s:.1f} virtual seconds."
-    now = ", ".join(outcome.signature()) or outcome.verdict
-    return f"The reproducer alone does not fail in this way here: {now}."
+    now = ", ".join(outcome.signature()) or f"no rule ({outcome.verdict})"
+    return (
+        "The reproducer alone does not fail in this way here: expected that it breaks "
+        f"{', '.join(recorded.signature)}, and it breaks {now}.{_new_rules(recorded)}"
+    )
+
+
+def _new_rules(recorded: Artifact) -> str:
+    """What runs were not judged by yet when this one was recorded, as far as its artifact knows."""
+    if isinstance(recorded.rules, msgspec.UnsetType):
+        return ""
+    new = [name for name in ORACLES if name not in recorded.rules]
+    return f" When it was recorded there was no rule {', '.join(new)}." if new else ""
 
 
 def _save(issue: Issue, target: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_issue_holds_all_that_is_needed_and_its_file_fails_in_the_same_way(
     for words in (
         "# wrong-bytes: d0 read wrong bytes for req-0-d0: those of req-5, req-7\n",
         "rules that were broken: same-output, use-after-free, wrong-bytes.",
-        "`make setup`",
+        "repository `faultlab` (ask whoever sent this for it): `make setup`",
         "`faultlab replay failing`",
         "p0 lets go of the blocks of req-0-p0",
         "$ faultlab run reproducer.yaml --out failing",
@@ -58,6 +58,32 @@ def test_an_issue_holds_all_that_is_needed_and_its_file_fails_in_the_same_way(
     capsys.readouterr()
     assert dispatch.run(["issue", "held", "--out", "report"]) == ExitCode.BAD_USAGE
     assert "issue.md: exists already" in capsys.readouterr().err
+
+
+def test_an_issue_tells_where_to_get_faultlab_and_what_came_instead(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The address that was given, what was expected, and which rules are new."""
+    assert dispatch.run([*FAILING, "--out", "held"]) == ExitCode.VIOLATION
+    recorded = artifact.read_outcome(Path("held"))
+    assert isinstance(recorded.rules, list)
+    url = "https://git.example.com/kv/faultlab.git"
+    for rules, words in (
+        ([rule for rule in recorded.rules if rule not in ("leak", "zeroing")], ["leak", "zeroing"]),
+        (msgspec.UNSET, []),
+    ):
+        other = msgspec.structs.replace(recorded, signature=["leak"], rules=rules).sealed()
+        Path("held/artifact.json").write_bytes(msgspec.json.encode(other))
+        assert dispatch.run(["issue", "held", "--force", "--repository", url]) == ExitCode.OK
+        text = Path("held/issue.md").read_text()
+        assert f"repository `faultlab` ({url}): `make setup`" in text
+        assert (
+            "does not fail in this way here: expected that it breaks leak, and it breaks "
+            "same-output, use-after-free, wrong-bytes."
+        ) in text
+        new = f"When it was recorded there was no rule {', '.join(words)}."
+        assert (new in text) == bool(words)
+        assert ("When it was recorded" in text) == bool(words)
 
 
 def _require_silence_about(directory: Path, scenario: Scenario) -> None:
