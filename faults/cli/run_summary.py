@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import shlex
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich import filesize
@@ -18,10 +20,13 @@ from faults.story import Moment, aftermaths, tell
 from faults.struck import fault_names, fault_sentences
 from faults.wording import replay_line, what_runs
 from sim.acceptance import Acceptance
+from sim.engine.connectors import CONNECTORS
+from sim.kernel.log import Record
 from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
 from sim.units import ns_to_seconds
 
+_NO_PEER = "does not embed a peer zmq_address"  # MoRIIO's words
 _SHOWN_PER_ORACLE = 3
 _SHOWN_OF_TRACEBACK = 8
 _SHOWN_TRANSFERS = 3
@@ -138,6 +143,24 @@ def cut_short(scenario: Scenario, outcome: Outcome) -> str | None:
     )
 
 
+def mode_hint(scenario: Scenario, records: Iterable[Record]) -> str | None:
+    """What to set when an engine died of it that somebody's connector was not told its mode.
+
+    What derives from MoRIIO writes unless it is told otherwise, and the router goes by what
+    ``ConnectorKind.writes`` says.
+    """
+    given = (scenario.connector, scenario.producer_connector)
+    if "read_mode" in scenario.extra_config or CONNECTORS.keys() >= set(given):
+        return None
+    if not any(r.kind == "engine-died" and _NO_PEER in r.fields["reason"] for r in records):
+        return None
+    settings = shlex.quote(json.dumps(CONNECTORS["moriio"].extra_config))
+    return (
+        "perhaps no defect: without read_mode, what derives from MoRIIO is in WRITE mode, and the "
+        f"router in READ mode; try --extra-config {settings} (docs/connectors.md)"
+    )
+
+
 def verdict_of(outcome: Outcome) -> Text:
     """The verdict, and the rules that were broken."""
     match outcome.verdict:
@@ -172,6 +195,8 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
     if cut := cut_short(scenario, outcome):
         table.add_row("cut short", Text(cut, "yellow"))
     table.add_row("verdict", verdict_of(outcome))
+    if hint := mode_hint(scenario, result.log.records):
+        table.add_row("", Text(hint, "yellow"))
     console.print(table)
 
 
