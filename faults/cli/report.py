@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -104,6 +105,11 @@ def _page(
     if known is not None:
         raise UsageError(f"--known {known}: only the report of one campaign tells known groups")
     if len(directories) == 2:
+        if all(map(is_run, directories)):
+            both = shlex.join(map(str, directories))
+            raise UsageError(
+                f"{both}: are two recorded runs; compare them with faultlab diff {both}"
+            )
         return comparison_page(*directories), _COMPARISON
     if is_comparison(directory):
         return comparison_page(*(directory / side for side in SIDES)), directory / REPORT_FILE

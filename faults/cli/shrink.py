@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -129,10 +129,17 @@ def command(
     return Outcome(document, partial(_render, document, result), code)
 
 
+def sizes_line(before: Mapping[str, int], after: Mapping[str, int]) -> str:
+    """What has become smaller, and what has stayed."""
+    return ", ".join(
+        f"{name} {size} to {after[name]}" if size != after[name] else f"{name} still {size}"
+        for name, size in before.items()
+    )
+
+
 def _render(document: dict[str, Any], result: RunResult, console: Console) -> None:
     before, after = document["before"], document["after"]
-    sizes = ", ".join(f"{name} {before[name]} to {after[name]}" for name in before)
-    print_plain(console, f"{counted(document['runs'], 'run')}: {sizes}")
+    print_plain(console, f"{counted(document['runs'], 'run')}: {sizes_line(before, after)}")
     if document["stopped_at_limit"]:
         print_plain(
             console, f"stopped at the limit of {counted(document['runs'], 'run')} (--max-runs)"

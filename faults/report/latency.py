@@ -89,6 +89,7 @@ def latencies(requests: Sequence[Request], until_ns: int) -> Markup:
     bottom = _ROW * len(shown) + 6
     parts = [svg.line(x, 4, x, bottom, "grid") for x, _ in axis.ticks()]
     parts += [svg.text(x, bottom + 15, f"{t} s", "time", "middle") for x, t in axis.ticks()]
+    parts.append(svg.text(_NAMES - 8, bottom + 15, "logarithmic:", "faint", "end"))
     for number, request in enumerate(shown):
         parts += _bar(request, until_ns, axis, 4 + _ROW * number)
     return svg.drawing(_NAMES + _WIDTH + 150, bottom + 22, "how long requests took", parts)

@@ -70,6 +70,8 @@ def with_settings(scenario: Scenario, settings: Mapping[str, str]) -> Scenario:
 
 
 def _decode(document: Any, where: Where) -> Scenario:
+    if document is None:
+        raise UsageError(f"{where(())}: is empty; expected a scenario, as faultlab init writes one")
     _read_hardware(document, where)
     try:
         scenario = msgspec.convert(document, Scenario)

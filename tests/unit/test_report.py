@@ -11,7 +11,7 @@ from faults.campaign.result import Failure, SeedResult, summarize
 from faults.campaign.store import RESULTS_FILE, read
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
-from faults.directories import PLAN_FILE
+from faults.directories import ARTIFACT_FILE, PLAN_FILE
 from faults.report import campaign_page, comparison_page
 from sim.lifecycle import PHASES
 
@@ -122,12 +122,16 @@ def test_what_cannot_be_reported_is_said(
     campaign(Path("night"), 2)
     campaign(Path("none"), 0 + 1)
     Path("none", RESULTS_FILE).write_bytes(b"")
+    for run in (Path("run-a"), Path("run-b")):
+        run.mkdir()
+        (run / ARTIFACT_FILE).touch()
     for arguments, said in (
         (["empty"], "empty: has no artifact.json (of a run) and no campaign.json (of a camp"),
         (["gone"], "gone: does not exist"),
         (["night", "none", "--known", "x.yaml"], "only the report of one campaign"),
         (["night", "none"], "have no seed in common"),
         (["night", "none", "empty"], "3 directories were given"),
+        (["run-a", "run-b"], "two recorded runs; compare them with faultlab diff run-a run-b"),
         (["night", "--out", "gone/x.html"], "gone/x.html: cannot be written"),
     ):
         assert dispatch.run(["report", *arguments]) == ExitCode.BAD_USAGE

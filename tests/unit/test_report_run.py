@@ -12,7 +12,7 @@ from faults.report.axis import LogAxis, TimeAxis
 from faults.report.focus import Focus, focus_on
 from faults.report.happenings import MAX_HAPPENINGS, happenings
 from faults.report.lanes import Lane, Machines, in_order, process_lane
-from faults.report.latency import requests_of, throughput
+from faults.report.latency import Request, latencies, requests_of, throughput
 from faults.report.ownership import Holding, histories, rows
 from faults.report.run_section import run_section
 from faults.report.space_time import space_time
@@ -211,6 +211,13 @@ def test_latency_and_throughput_are_those_of_the_log() -> None:
         "2000 tokens/s"
     )
     assert throughput([second]) == ""
+
+
+def test_the_axis_of_latencies_says_that_it_is_logarithmic() -> None:
+    """Else a bar twice as long would be read as twice the time."""
+    request = Request("req-0", arrived_ns=0, ended_ns=5, outcome="length", tokens=1)
+    assert "logarithmic" in latencies([request], 10)
+    assert not latencies([], 10)
 
 
 def test_axes_keep_order_and_ends() -> None:

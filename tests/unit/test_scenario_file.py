@@ -70,7 +70,8 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
         ),
         ("surprise: []", "s.yaml: surprise: unknown key; accepted: schema_version, seed, model, "),
         ("[]", "s.yaml: the document: is [], expected a mapping with the keys schema_version, "),
-        ("", "s.yaml: the document: is None, expected a mapping with the keys schema_version, "),
+        ("", "s.yaml: is empty; expected a scenario, as faultlab init writes one"),
+        ("# nothing yet", "s.yaml: is empty; expected a scenario, as faultlab init writes one"),
         (
             "model: lama",
             "s.yaml: model: unknown model 'lama' (did you mean 'llama'?); use one of: "

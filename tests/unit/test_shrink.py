@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from faults.campaign.shrink import Shrinking, size_of, with_inline_requests
+from faults.cli.shrink import sizes_line
 from faults.schedule import with_faults
 from sim.engine.options import EngineOptions
 from sim.errors import UsageError
@@ -93,3 +94,9 @@ def test_it_ends_when_nothing_can_go(count: int) -> None:
     assert shrinking.run() == scenario
     assert shrinking.runs < 100
     assert not shrinking.cut_short
+
+
+def test_what_has_not_become_smaller_is_not_said_to_have() -> None:
+    """In the line about sizes."""
+    line = sizes_line({"engines": 2, "requests": 31}, {"engines": 2, "requests": 1})
+    assert line == "engines still 2, requests 31 to 1"
