@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 
@@ -144,12 +145,19 @@ class Probe:
         """From now on nothing is broken any more."""
 
 
-class Probes:
-    """All probes of a run, called in order of addition."""
+_EVENTS = tuple(name for name in vars(Probe) if not name.startswith("_"))
 
-    def __init__(self) -> None:
+
+class Probes(Probe):
+    """All probes of a run: what it is told, it tells all of them, in order of addition."""
+
+    def __init__(self, own: Callable[..., Any]) -> None:
+        """``own`` calls what is no code under test (Kernel.own)."""
+        self._own = own
         self._probes: list[Probe] = []
         self._handlers: dict[str, list[Callable[..., None]]] = {}
+        for event in _EVENTS:
+            setattr(self, event, partial(self._tell, event))
 
     def add(self, probe: Probe) -> None:
         self._probes.append(probe)
@@ -157,6 +165,10 @@ class Probes:
 
     def __iter__(self) -> Iterator[Probe]:
         return iter(self._probes)
+
+    def _tell(self, event: str, *args: Any, **kwargs: Any) -> None:
+        for handler in self._handling(event):
+            self._own(handler, *args, **kwargs)
 
     def _handling(self, name: str) -> list[Callable[..., None]]:
         """The handlers of that name that do something; most probes have few."""
@@ -167,33 +179,3 @@ class Probes:
                 handler for handler in handlers if getattr(handler, "__func__", None) is not ignored
             ]
         return self._handlers[name]
-
-    def step_done(self, step: StepTimes) -> None:
-        """An engine's call, passed on to all."""
-        for handler in self._handling("step_done"):
-            handler(step)
-
-    def steps_skipped(self, count: int, last: StepTimes) -> None:
-        """An engine's call, passed on to all."""
-        for handler in self._handling("steps_skipped"):
-            handler(count, last)
-
-    def before_landing(self, landing: Any) -> None:
-        """The fabric's observer call, passed on to all."""
-        for handler in self._handling("before_landing"):
-            handler(landing)
-
-    def after_landing(self, landing: Any) -> None:
-        """The fabric's observer call, passed on to all."""
-        for handler in self._handling("after_landing"):
-            handler(landing)
-
-    def transfer_posted(self, queue_pair: Any, chain: Any) -> None:
-        """The fabric's observer call, passed on to all."""
-        for handler in self._handling("transfer_posted"):
-            handler(chain)
-
-    def transfer_ended(self, chain: Any, status: str) -> None:
-        """The fabric's observer call, passed on to all."""
-        for handler in self._handling("transfer_ended"):
-            handler(chain, status)

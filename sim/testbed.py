@@ -96,8 +96,7 @@ class TestBed:
     def serve(self) -> None:
         """Start the engines, serve the workload, then let everything come to rest."""
         self._start_engines()
-        for probe in self.world.probes:
-            probe.workload_began()
+        self.world.probes.workload_began()
         self.router.start()
         goes_on = self._run_workload()
         self.safety_phase_over = True
@@ -153,8 +152,7 @@ class TestBed:
         if not quiet_ns:
             return
         self._restart_crashed()
-        for probe in self.world.probes:
-            probe.quiet_phase_began()
+        self.world.probes.quiet_phase_began()
         for number, route in enumerate(self._ways()):
             self.router.submit(self._epilogue(number), route)
         end_ns = self.kernel.now_ns + quiet_ns

@@ -73,16 +73,16 @@ class World:
         self.sources = GuestSources(overlay)
         self.arena = Arena()
         self.memory_map = MemoryMap()
-        self.probes = Probes()
+        self.probes = Probes(self.kernel.own)
         self.probes.add(LandingWatch(self.memory_map))
         back_door = BackDoor(self.kernel)
         self.probes.add(back_door)
         self.facades["back_door"] = back_door.facade()
         self.fabric.on_landing(self.probes)
-        self.fabric.on_post(self.probes.transfer_posted)
+        self.fabric.on_post(lambda _pair, chain: self.probes.transfer_posted(chain))
         self.fabric.on_end(self.probes.transfer_ended)
         self.hand_offs = HandOffs()
-        self.device_verdicts = VerdictChain()
+        self.device_verdicts = VerdictChain(self.kernel.own)
         """Rules about ``DeviceWrite`` (sim.engine.device_writes)."""
         self.nodes: dict[str, Node] = {}
         self._globals = SharedGlobals()
@@ -110,8 +110,7 @@ class World:
     def _exception_logged(self, error: BaseException) -> None:
         task = self.kernel.current()
         if task is not None:
-            for probe in self.probes:
-                probe.exception_logged(task.process.owner, error)
+            self.probes.exception_logged(task.process.owner, error)
 
     def add_node(self, name: str) -> Node:
         """A machine with the next address."""

@@ -44,6 +44,5 @@ class _MixUp:
             return None
         self._is_over = True
         self._scene.hit([item.request_id], item=type(item).__name__)
-        for probe in self._scene.world.probes:
-            probe.params_lent(item.request_id, before.request_id)
+        self._scene.world.probes.params_lent(item.request_id, before.request_id)
         return Corrupt(lambda params: before.params)

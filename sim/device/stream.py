@@ -15,7 +15,6 @@ from typing import TypeVar
 
 from simpy.events import Event
 
-from sim.errors import TaskCrashed
 from sim.kernel import Kernel, Process
 
 Action = Callable[[], None]
@@ -143,14 +142,8 @@ class Stream:
 
     def _run(self, operation: _Operation, action: Action | None) -> None:
         """A start may run in a guest's task, which must not take our exceptions for its own."""
-        if action is None:
-            return
-        try:
-            action()
-        except Exception as error:
-            crash = TaskCrashed(f"{operation.name} on {self.name} raised {error!r}")
-            self.kernel.fail_run(crash)
-            raise crash from error
+        if action is not None:
+            self.kernel.own(action)
 
     def _finish(self) -> None:
         if not self.process.alive:

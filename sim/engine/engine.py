@@ -189,8 +189,7 @@ class Engine:
         for guest in self.processes:
             if guest.process.alive:
                 self.kernel.crash(guest.process)
-        for probe in self.world.probes:
-            probe.engine_died(self.name, reason, injected=injected, traceback=traceback)
+        self.world.probes.engine_died(self.name, reason, injected=injected, traceback=traceback)
         for other in self.group.others(self):
             if other.alive:
                 other._die(f"{self.name} died", injected=injected)
@@ -204,8 +203,7 @@ class Engine:
             self.loop = loop
             self.reports.watch_blocks(loop.scheduler)
             self.kernel.record("engine-started", node=self.name, incarnation=self.incarnation)
-            for probe in self.world.probes:
-                probe.engine_started(self)
+            self.world.probes.engine_started(self)
             self.ready.succeed()
             self.kernel.spawn(self.core.process, self._input_loop, loop, name="input")
             loop.run_busy_loop()

@@ -239,8 +239,7 @@ class SyntheticModel:
             self.engine.kernel.now_ns,
             lambda: f"the zeroing of new blocks on {self.engine.name}",
         )
-        for probe in self.engine.world.probes:
-            probe.blocks_zeroed(self.engine.name, self.rank, block_ids)
+        self.engine.world.probes.blocks_zeroed(self.engine.name, self.rank, block_ids)
 
     def copy_blocks(self, copies: list[tuple[int, int]]) -> None:
         """vLLM's copies on write, whole blocks of all layers: pairs of source and destination."""
@@ -273,12 +272,10 @@ class SyntheticModel:
         for request_id, group, ids in batch.reads:
             if request_id in dismissed:
                 ids = ids[~np.isin(ids, list(dismissed[request_id]))]
-            for probe in probes:
-                probe.blocks_read(self.engine.name, self.rank, request_id, group, ids)
+            probes.blocks_read(self.engine.name, self.rank, request_id, group, ids)
         for finding in batch.findings:
             if not dismissed.get(finding.request_id, _NONE).issuperset(finding.block_ids):
-                for probe in probes:
-                    probe.wrong_bytes(finding)
+                probes.wrong_bytes(finding)
 
     def _sample(self, batch: Batch, chunk: Chunk) -> None:
         """Generate a token, and as many more as drafts turn out to be what was generated."""

@@ -33,22 +33,18 @@ class EngineReports:
         self._kernel.record(
             "blocks-held", node=self._name, request=request_id, group=group, blocks=runs(block_ids)
         )
-        for probe in self._probes:
-            probe.blocks_held(self._name, request_id, group, block_ids)
+        self._probes.blocks_held(self._name, request_id, group, block_ids)
 
     def _zeroing_wanted(self, block_ids: list[int]) -> None:
-        for probe in self._probes:
-            probe.zeroing_wanted(self._name, block_ids)
+        self._probes.zeroing_wanted(self._name, block_ids)
 
     def _blocks_freed(self, request_id: str) -> None:
         request_id = leg_of(request_id)
         self._kernel.record("blocks-freed", node=self._name, request=request_id)
-        for probe in self._probes:
-            probe.blocks_freed(self._name, request_id)
+        self._probes.blocks_freed(self._name, request_id)
 
     def _blocks_refused(self, request_id: str) -> None:
-        for probe in self._probes:
-            probe.blocks_refused(self._name, leg_of(request_id))
+        self._probes.blocks_refused(self._name, leg_of(request_id))
 
     def step_done(self, step: StepTimes) -> None:
         """An engine step returned."""
@@ -66,24 +62,20 @@ class EngineReports:
         self._kernel.env.activity += 1
         for request_id in sorted(map(leg_of, output.finished_sending or ())):
             self._kernel.record("sending-finished", node=self._name, rank=rank, request=request_id)
-            for probe in self._probes:
-                probe.sending_finished(self._name, rank, request_id)
+            self._probes.sending_finished(self._name, rank, request_id)
         failures = set(map(leg_of, output.failed_recving))
         for request_id in sorted(map(leg_of, output.finished_recving or ())):
             failed = request_id in failures
             self._kernel.record(
                 "receiving-finished", node=self._name, rank=rank, request=request_id, failed=failed
             )
-            for probe in self._probes:
-                probe.receiving_finished(self._name, rank, request_id, failed=failed)
+            self._probes.receiving_finished(self._name, rank, request_id, failed=failed)
         if output.invalid_block_ids:
-            for probe in self._probes:
-                probe.blocks_not_loaded(self._name, rank, sorted(output.invalid_block_ids))
+            self._probes.blocks_not_loaded(self._name, rank, sorted(output.invalid_block_ids))
 
     def drafts_verified(self, output: EngineCoreOutput) -> None:
         """What came of a leg's drafts, if ``output`` says it."""
         metrics = output.spec_decode_metrics
         if metrics is not None:
             leg, accepted = leg_of(output.request_id), list(metrics.per_step_accepted)
-            for probe in self._probes:
-                probe.drafts_verified(leg, accepted, metrics.num_draft_tokens)
+            self._probes.drafts_verified(leg, accepted, metrics.num_draft_tokens)

@@ -46,7 +46,7 @@ class Fabric:
         self.kernel = kernel
         self.profile = profile
         self.gpus = Gpus(xgmi)
-        self.verdicts = VerdictChain()
+        self.verdicts = VerdictChain(kernel.own)
         self.late_landings = 0
         """Bytes that will still land although their operation is over."""
         self.links = Links(kernel)
@@ -182,21 +182,21 @@ class Fabric:
     def ended(self, chain: WorkRequestChain, status: str) -> None:
         """Called by whoever reports the end of a chain."""
         for observer in self._end_observers:
-            observer(chain, status)
+            self.kernel.own(observer, chain, status)
 
     def posted(self, queue_pair: QueuePair, chain: WorkRequestChain) -> None:
         """Called by a queue pair that got a chain."""
         for observer in self._post_observers:
-            observer(queue_pair, chain)
+            self.kernel.own(observer, queue_pair, chain)
 
     @contextmanager
     def observed(self, landing: Landing) -> Iterator[None]:
         """Around the copy."""
         for observer in self._observers:
-            observer.before_landing(landing)
+            self.kernel.own(observer.before_landing, landing)
         yield
         for observer in self._observers:
-            observer.after_landing(landing)
+            self.kernel.own(observer.after_landing, landing)
 
     def record(
         self, kind: str, chain: WorkRequestChain, queue_pair: QueuePair, **fields: str | int

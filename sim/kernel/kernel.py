@@ -16,7 +16,8 @@ from typing import Any
 import greenlet
 from simpy.events import Event, Timeout
 
-from sim.errors import DeadlockError, TaskCrashed, TaskKilled, TestbedError
+from sim.errors import DeadlockError, TaskKilled, TestbedError
+from sim.kernel.crash import crash_of
 from sim.kernel.environment import Environment
 from sim.kernel.frames import raised_at, traceback_of
 from sim.kernel.interrupt import deferred_interrupts
@@ -256,9 +257,7 @@ class Kernel:
         if self.closing:
             return
         if not task.guest:
-            crash = TaskCrashed(f"{task.path} raised {error!r}")
-            crash.__cause__ = error
-            self.fail_run(crash)
+            self.fail_run(crash_of(task.path, error))
             return
         self.failures.append(TaskFailure(self.now_ns, task.path, task.process.owner, error))
         message = plain(str(error))
@@ -274,6 +273,24 @@ class Kernel:
         """End the run at the next opportunity, even if guest code swallows the exception."""
         if self._fatal is None and not self.closing:
             self._fatal = error
+
+    def own(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """What ``function`` returns, which is no code under test: a rule, a probe, a fault.
+
+        A guest's task may run it, and must not take its exceptions for its own: they end the run.
+        """
+        try:
+            return function(*args, **kwargs)
+        except TestbedError as error:
+            self.fail_run(error)
+            raise
+        except Exception as error:
+            task = self.current()
+            if task is None or self.closing:
+                raise
+            crash = crash_of(f"the testbed, called by {task.path},", error)
+            self.fail_run(crash)
+            raise crash from error
 
     # ------------------------------------------------------------- processes
 
@@ -435,7 +452,8 @@ class Kernel:
         """Append to the event log in the name of the running task, or of the hardware."""
         self.env.activity += 1
         task = self.current()
-        self.log.append(self.now_ns, task.path if task is not None else "hw", kind, fields)
+        actor = task.path if task is not None else "hw"
+        self.own(self.log.append, self.now_ns, actor, kind, fields)
 
     def close(self) -> None:
         """End of the run: freeze the log, then unwind every stack against dead facades."""

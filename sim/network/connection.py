@@ -117,7 +117,8 @@ class Endpoint:
             here.owner,
             there.owner,
         )
-        self._obey(self.network.verdicts.ask(item), letter)
+        verdict = self.network.verdicts.ask(item)
+        self.network.kernel.own(self._obey, verdict, letter)
 
     def acknowledge(self, frames: Frames) -> None:
         """The owner has taken a received message over; its sender may send as much again."""

@@ -51,7 +51,7 @@ class Network:
         window_bytes: int = 4 * MIB,
     ) -> None:
         self.kernel = kernel
-        self.verdicts = VerdictChain()
+        self.verdicts = VerdictChain(kernel.own)
         self.directory = Directory()
         self.window_bytes = window_bytes
         self._latency_ns = latency_ns

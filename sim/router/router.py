@@ -55,7 +55,7 @@ class Router:
         self.results: dict[str, Result] = {}
         self.recomputed = 0
         self.done: Event = self.kernel.event()
-        self.verdicts = VerdictChain()
+        self.verdicts = VerdictChain(world.kernel.own)
         """Rules about ``FirstLeg`` and ``HandOff`` (sim.router.ongoing): what clients want, and
         what becomes of what P returned."""
         self.stop_tokens: dict[str, tuple[int, ...]] = {}
@@ -155,8 +155,7 @@ class Router:
             prompt_tokens=spec.prompt_tokens,
             max_tokens=spec.max_tokens,
         )
-        for probe in self._probes:
-            probe.request_started(request.id)
+        self._probes.request_started(request.id)
         for abort in self.options.aborts:
             if abort.request == request.id and abort.at_s is not None:
                 due_ns = self._start_ns + seconds_to_ns(abort.at_s)
@@ -330,8 +329,7 @@ class Router:
         if request.missing == 0:
             self._end(request, outcome, leg)
             return
-        for probe in self._probes:
-            probe.sample_ended(request.id, outcome, list(leg.tokens))
+        self._probes.sample_ended(request.id, outcome, list(leg.tokens))
 
     # -------------------------------------------------------------- hand-off
 
@@ -465,8 +463,7 @@ class Router:
             tokens=len(result.tokens),
             digest=token_digest(result.tokens),
         )
-        for probe in self._probes:
-            probe.request_ended(request.id, outcome, list(result.tokens))
+        self._probes.request_ended(request.id, outcome, list(result.tokens))
         self._unfinished -= 1
         if self._unfinished == 0:
             self.done.succeed()

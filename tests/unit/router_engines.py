@@ -66,16 +66,14 @@ class FakeEngine:
         self.aborted += request_ids
 
     def give_blocks(self, request_id: str) -> None:
-        for probe in self.surroundings.probes:
-            probe.blocks_held(self.name, request_id, 0, [1])
+        self.surroundings.probes.blocks_held(self.name, request_id, 0, [1])
 
     def answer(self, request_id: str, tokens: list[int], finish_reason: str | None = None) -> None:
         self.on_output(self, Output(request_id, tokens, finish_reason))
 
     def die(self) -> None:
         self.alive = False
-        for probe in self.surroundings.probes:
-            probe.engine_died(self.name, "crashed", injected=True, traceback=())
+        self.surroundings.probes.engine_died(self.name, "crashed", injected=True, traceback=())
 
     def params_of(self, index: int = -1) -> dict[str, Any] | None:
         extra = self.requests[index].sampling_params.extra_args
@@ -122,4 +120,5 @@ class Seen(Probe):
 
 
 def fake_world(*, perturb: bool = False) -> FakeWorld:
-    return FakeWorld(Kernel(Seed(1), perturb=perturb), Probes())
+    kernel = Kernel(Seed(1), perturb=perturb)
+    return FakeWorld(kernel, Probes(kernel.own))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from oracle_world import FOOTPRINT, Clock
 
 from sim.errors import UsageError
+from sim.kernel import Kernel, Seed
 from sim.model.footprint import Touched
 from sim.oracles import (
     ORACLES,
@@ -80,7 +81,7 @@ def test_wrong_parameters_are_refused_with_what_there_is(parameters: Any, messag
 
 def test_the_history_of_blocks_hears_everything_before_the_oracles() -> None:
     """They ask it from inside the same call."""
-    probes, shared = Probes(), context()
+    probes, shared = Probes(Kernel(Seed(1)).own), context()
     oracles = watch(probes, shared)
     assert list(probes) == [shared.blocks, *oracles]
 
@@ -97,7 +98,7 @@ class Steps(Probe):
 
 def test_a_probe_hears_what_happens_from_its_addition_on() -> None:
     """Also one that comes when others have been told already, and beside ones that do not care."""
-    probes, first, second = Probes(), Steps(), Steps()
+    probes, first, second = Probes(Kernel(Seed(1)).own), Steps(), Steps()
     steps = [StepTimes("p0", 0, end_ns, 1) for end_ns in (1, 2)]
     for newcomer, step in zip((first, second), steps, strict=True):
         for probe in (Probe(), newcomer):
