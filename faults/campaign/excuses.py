@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from faults.campaign.starved_queues import as_explained
 from faults.kinds import KINDS
 from sim.engine.connectors import get_connector
 from sim.kernel.log import Record
@@ -44,13 +45,13 @@ class Judged:
         return [*self.ended_steps, *self.refusals]
 
 
-def judge(violations: Sequence[Violation], records: Iterable[Record], scenario: Scenario) -> Judged:
+def judge(violations: Sequence[Violation], records: Sequence[Record], scenario: Scenario) -> Judged:
     """Divide the violations of a run of ``scenario``, whose event log has ``records``."""
     judged = Judged()
     if not violations:
         return judged
     excuses = _Excuses(records, _words_of_ended_steps(scenario))
-    for violation in violations:
+    for violation in as_explained(violations, records):
         if excuses.is_refusal(violation):
             judged.refusals.append(violation)
         elif excuses.is_ended_step(violation):

@@ -1,7 +1,8 @@
 """Groups of vLLM's own: no connector can help falling into them, so no campaign fails for them.
 
 They are counted and shown as known. An entry names no more than what tells the defect from any
-connector's, and goes when vLLM no longer has it.
+connector's, and goes when vLLM no longer has it. What makes a starved queue vLLM's is said at
+``starved_queues``.
 """
 
 from __future__ import annotations
