@@ -40,9 +40,15 @@ def sing(executor: Executor) -> dict[str, Any]:
 
     Raises:
         CanaryNotNoticed: it fell into none.
+        TestbedError: it was not run to its end, because the testbed failed or a worker died.
     """
     job = Job(_SEED, CANARY.options(None, quiet_phase_s=1.0), overlay=CANARY.files())
     results = list(executor.run(iter([_SEED]), lambda seed: job))
+    if not results or any(result.status == "error" for result in results):
+        raise TestbedError(
+            f"the canary, a run of a wrong connector that comes before all seeds, did not end: "
+            f"{_said(results)}. No seed was run"
+        )
     groups = [failure.group for result in results for failure in result.failures]
     if "wrong-bytes/consumer" not in groups:
         raise CanaryNotNoticed(

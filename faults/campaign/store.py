@@ -60,8 +60,13 @@ class Store:
         if self.directory is None:
             self._in_memory.append(result)
             return
-        with (self.directory / RESULTS_FILE).open("ab") as file:
-            file.write(msgspec.json.encode(result) + b"\n")
+        path = self.directory / RESULTS_FILE
+        try:
+            with path.open("ab") as file:
+                file.write(msgspec.json.encode(result) + b"\n")
+        except OSError as error:  # of a write it does not say where
+            why = f"{error.strerror}; when that is mended, --resume goes on from here"
+            raise OSError(error.errno, why, str(path)) from error
 
     def leave(self, seeds: Sequence[int]) -> None:
         """Keep that ``seeds`` were not run, because the time was over."""

@@ -25,27 +25,30 @@ from sim.workload import Segment
 
 LENGTHS = (262, 243, 281, 289, 1, 20)
 STARVED = ["leak/starved-queue/consumer", "liveness/starved-queue"]
-SITS_ON_A_LOAD = Mutant(
-    name="sits-on-a-load",
-    breaks="The end of one load is never told.",
-    module="connector.worker",
-    qualname="ConsumerRank.results",
+
+
+def planted(breaks: str, module: str, qualname: str, right: str, wrong: str) -> Mutant:
+    """A defect of the connector, which ``breaks`` says."""
+    return Mutant(
+        name="planted", breaks=breaks, module=module, qualname=qualname, right=right, wrong=wrong
+    )
+
+
+SITS_ON_A_LOAD = planted(
+    "The end of one load is never told.",
+    *("connector.worker", "ConsumerRank.results"),
     right="= self._refused, set()",
     wrong='= {name for name in self._refused if "req-1" not in name}, set()',
 )
-REFUSES_ALL = Mutant(
-    name="refuses-all",
-    breaks="What producers offer is refused, whatever it is.",
-    module="connector.consumer_scheduler",
-    qualname="ConsumerScheduler._load",
+REFUSES_ALL = planted(
+    "What producers offer is refused, whatever it is.",
+    *("connector.consumer_scheduler", "ConsumerScheduler._load"),
     right="plan = plan_read(",
     wrong="raise MalformedPayload('planted')\n            plan = plan_read(",
 )
-NEVER_LETS_GO = Mutant(
-    name="never-lets-go",
-    breaks="A lease never runs out.",
-    module="connector.producer_scheduler",
-    qualname="ProducerScheduler._expire",
+NEVER_LETS_GO = planted(
+    "A lease never runs out.",
+    *("connector.producer_scheduler", "ProducerScheduler._expire"),
     right="now >= lease.deadline",
     wrong="False",
 )

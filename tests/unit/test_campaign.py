@@ -314,6 +314,29 @@ def test_a_canary_that_nobody_notices_stops_the_campaign(
     assert not (out / "results.jsonl").exists()
 
 
+def test_a_canary_whose_worker_dies_is_not_said_to_be_unnoticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing was seen of it, so no rule is to blame."""
+    dying = [sys.executable, "-c", "import os; input(); os.kill(os.getpid(), 9)"]
+    monkeypatch.setattr(pool, "Pool", partial(Pool, command=dying))
+    code = dispatch.run(["campaign", "--seeds", "3", "--jobs", "1"])
+    said = " ".join(capsys.readouterr().err.split())
+    assert code == ExitCode.TESTBED_FAILED
+    assert "did not end: error the worker process died (signal 9)" in said
+    assert "did not notice" not in said
+
+
+def test_a_disk_that_is_full_is_said_of_the_results(tmp_path: Path) -> None:
+    """A write does not say by itself where there was no room."""
+    with Store(tmp_path / "c", PLAN) as store:
+        results = tmp_path / "c" / "results.jsonl"
+        results.symlink_to("/dev/full")
+        with pytest.raises(OSError, match=r"No space left on device; .*--resume goes on") as full:
+            store.add(SeedResult(seed=1, status="passed"))
+    assert full.value.filename == str(results)
+
+
 # -------------------------------------------------- directories, known defects
 
 
