@@ -7,6 +7,14 @@ class UsageError(Exception):
     """Bad input from a person: a scenario, an option, a file. The message says the remedy."""
 
 
+class MisplacedError(UsageError):
+    """Something in a scenario that its other parts do not bear out; ``keys`` lead to it."""
+
+    def __init__(self, message: str, keys: tuple[str | int, ...]) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
 class StartRefused(UsageError):
     """An engine did not start with what it was given."""
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from faults.cli.loading import loading
 from faults.cli.progress import progress
 from faults.cli.watchdog import watchdog
 from faults.schedule import check_names, decode
-from sim.errors import UsageError
+from sim.errors import MisplacedError, UsageError
 from sim.foresight import require_possible
 from sim.kernel import Seed
 from sim.scenario import Scenario, workload_of
+from sim.scenario.yaml_text import where_in_file
 
 if TYPE_CHECKING:
     from faults.running import FaultedRun
@@ -42,7 +44,10 @@ def _naming(source: str | None) -> Iterator[None]:
     except UsageError as error:
         if source is None:
             raise
-        raise UsageError(f"{source}: {error}") from error
+        place = source
+        if isinstance(error, MisplacedError):
+            place = where_in_file(Path(source))(error.keys)
+        raise UsageError(f"{place}: {error}") from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -90,7 +91,15 @@ class RouterOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                     "write before it began; set same_transfer_id: false"
                 )
 
-    def named_requests(self) -> list[str]:
-        """The ids of the requests that something is to happen to, with repetitions."""
-        entries: list[Hold | Abort | Retry] = [*self.holds, *self.aborts, *self.retries]
-        return [entry.request for entry in entries]
+    def named_requests(self) -> list[tuple[tuple[str | int, ...], str]]:
+        """The ids of the requests that something is to happen to, each with the keys to it."""
+        entries: dict[str, Sequence[Hold | Abort | Retry]] = {
+            "holds": self.holds,
+            "aborts": self.aborts,
+            "retries": self.retries,
+        }
+        return [
+            ((key, number, "request"), entry.request)
+            for key, some in entries.items()
+            for number, entry in enumerate(some)
+        ]

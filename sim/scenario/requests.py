@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from sim.errors import UsageError
+from sim.errors import MisplacedError, UsageError
 from sim.hints import nearest
 from sim.model.presets import get_preset
 from sim.scenario.capacity import longest_request
@@ -29,11 +29,12 @@ def workload_of(scenario: Scenario, rng: random.Random) -> list[RequestSpec]:
         )
     names = [request.request_id for request in requests]
     known = dict.fromkeys(names)
-    for name in scenario.router.named_requests():
+    for keys, name in scenario.router.named_requests():
         if name not in known:
-            raise UsageError(
+            raise MisplacedError(
                 f"router: no request is called {name!r}{nearest(name, names)}; "
-                f"there are {len(names)}: {names[0]} to {names[-1]}"
+                f"there are {len(names)}: {names[0]} to {names[-1]}",
+                ("router", *keys),
             )
     return requests
 

@@ -273,7 +273,7 @@ def test_a_guess_is_not_lost_before_a_long_list(options: RunOptions, end: str) -
         ("faults: [{kind: crash, fr_s: 1}]", "my.yaml:1:24: faults[0].fr_s: unknown key"),
         (
             "router: {holds: [{request: req-99, seconds: 1}]}",
-            "my.yaml: router: no request is called 'req-99'",
+            "my.yaml:1:19: router: no request is called 'req-99'",
         ),
     ],
 )
