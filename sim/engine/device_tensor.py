@@ -74,7 +74,8 @@ class DeviceTensor(torch.Tensor):
             name = func.__name__
             source = next(_device_tensors((*args, *kwargs.values())))
             if name in _LOOKS:
-                return _as_seen(func(*args, **kwargs), source)
+                result = func(*args, **kwargs)
+                return _as_seen(result, source) if _shares_memory(result, source) else result
             stream = chosen_stream(source.stream)
             if _changes_something(name, kwargs):
                 stream.synchronize()
@@ -103,9 +104,7 @@ def _device_tensors(value: Any) -> Iterator[DeviceTensor]:
 
 
 def _as_seen(result: Any, source: DeviceTensor) -> Any:
-    """``result`` of looking at ``source``: views of it are seen like it."""
-    if not _shares_memory(result, source):
-        return result
+    """``result``, which is one or several views of ``source``, seen like it."""
     return _map(result, lambda view: DeviceTensor.on(source.stream, view, source.wrote))
 
 
