@@ -82,6 +82,9 @@ def _check_upstream(
     if metadata.attention_block_sizes:  # older releases do not tell
         mine["block_sizes"] = sizes
         theirs["block_sizes"] = metadata.attention_block_sizes
+    if attention and not any(layer.head_layout for layer in attention):  # heads are shared out
+        mine["block_len"] = max(layer.blocks.size for layer in attention)
+        theirs["block_len"] = metadata.block_len
     if "conv_layout" in ours:  # MoRIIO starts with no other
         mine["conv_layout"], theirs["conv_layout"] = ours["conv_layout"], "DS"
     check_same(name, mine, theirs)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from connector.core.errors import ConnectorError, PeerMismatch
 from connector.core.load import Cause, LoadEvent
 from connector.core.verification import VerifyReads, differing, is_verified, shares
 from connector.digests import Digester
@@ -47,15 +48,15 @@ class Confirmation:
         assert load.peer is not None
         return load.peer.tells_digests and is_verified(self._mode, load.order.transfer_id)
 
-    def begin(self, load: Load, now: float) -> None:
-        """Ask the first question about a load."""
+    def begin(self, load: Load) -> None:
+        """Ask the first question about a load when it goes on."""
         if load.is_verified:
             pairs = load.order.plan.pairs
             load.to_verify = shares(
                 (layer.name, layer.blocks.size, pairs[layer.payload_index])
                 for layer in self._memory.layers
             )
-        self._ask_next(load, now)
+        self._next(load)
 
     def go_on(self, load: Load, now: float) -> LoadEvent | None:
         """What has come out; None if that is not known yet."""
@@ -63,9 +64,8 @@ class Confirmation:
         assert load.asked is not None
         answer = load.peer.answer(load.asked.number)
         if answer is None:
-            if now >= load.next_at:
-                self._ask(load, load.asked, now)
-            return None
+            is_due = now >= load.next_at or load.asked.welcome is not load.peer.welcome
+            return self._ask(load, load.asked, now) if is_due else None
         if not answer.is_held:
             load.cause = Cause.NO_LONGER_HELD
             load.reason = "the producer no longer holds the blocks"
@@ -82,22 +82,34 @@ class Confirmation:
 
     # ---------------------------------------------------------------- internal
 
-    def _ask_next(self, load: Load, now: float) -> None:
+    def _next(self, load: Load) -> Asked:
         self.end(load)
         self._questions += 1
-        load.asked = Asked(self._questions, [], None)
+        asked = load.asked = Asked(self._questions, [], None)
+        load.next_at = 0.0
         if load.to_verify:
-            share = load.asked.share = load.to_verify.pop(0)
+            share = asked.share = load.to_verify.pop(0)
             ours = [(piece.layer, piece.ours) for piece in share]
-            load.asked.digests = self._digester.run(partial(self._digester.digests, ours))
-        self._ask(load, load.asked, now)
+            asked.digests = self._digester.run(partial(self._digester.digests, ours))
+        return asked
 
-    def _ask(self, load: Load, asked: Asked, now: float) -> None:
-        assert load.peer is not None
-        assert load.order.hold is not None
+    def _ask(self, load: Load, asked: Asked, now: float) -> LoadEvent | None:
+        """Once the peer is reached: the connection that it was read over may have gone."""
+        peer, hold = load.peer, load.order.hold
+        assert peer is not None
+        assert hold is not None
+        try:
+            is_reached = peer.reach(now, hold.incarnation)
+        except (ConnectorError, ValueError) as error:
+            is_gone = isinstance(error, PeerMismatch)
+            load.cause = Cause.NO_LONGER_HELD if is_gone else Cause.NOT_CONFIRMED
+            load.reason = str(error)
+            return LoadEvent.GONE
         theirs = tuple((piece.layer, piece.theirs) for piece in asked.share)
-        load.peer.ask(Question(load.order.hold, asked.number, theirs))
-        load.next_at = now + self._control_timeout_s
+        if is_reached and peer.ask(Question(hold, asked.number, theirs)):
+            asked.welcome = peer.welcome
+            load.next_at = now + self._control_timeout_s
+        return None
 
     def _compare(self, load: Load, answer: Answer, now: float) -> LoadEvent | None:
         assert load.asked is not None
@@ -111,8 +123,7 @@ class Confirmation:
             return LoadEvent.DOUBTED
         if not load.to_verify:
             return LoadEvent.HELD
-        self._ask_next(load, now)
-        return None
+        return self._ask(load, self._next(load), now)
 
     def _describe(self, different: list[tuple[str, int, int]]) -> str:
         layer, ours, theirs = different[0]

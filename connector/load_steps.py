@@ -223,7 +223,7 @@ class LoadSteps:
             load.start_over()
             self._counters.add("repeated_loads")
         elif action is LoadAction.ASK:
-            self._confirmation.begin(load, now)
+            self._confirmation.begin(load)
         elif action is LoadAction.RELEASE:
             self._releaser.release(ReleaseOrder(order.request_id, order.share))
         else:

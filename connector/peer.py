@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import zmq
@@ -78,14 +77,15 @@ class Peer:
         self._check = check
         self._control_timeout_s = control_timeout_s
         self._longest_pause_s = longest_pause_s
-        self._handshake: zmq.Socket[bytes] | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        """Connected once and never again, so all that is said goes to whoever sent the welcome: at
+        the same address another connector may listen by then, which a question of ours can kill."""
         self._frames: list[bytes] = []
         self._again_at = 0.0
         self._paused_until: float | None = None
         self._is_on_trial = False
         """Whether reads have failed since the last that succeeded."""
         self.trouble = ""
-        self._questions: zmq.Socket[bytes] | None = None
         self._answers: dict[int, wire.Answer | None] = {}
         self.welcome: wire.Welcome | None = None
         self._welcomed_at = 0.0
@@ -111,13 +111,34 @@ class Peer:
             if self._still_stands(welcome, incarnation, since):
                 return True
             self.forget()
-        if self._handshake is None or now >= self._again_at:
+        if now >= self._again_at:
             self._say_hello(now)
         self._receive()
         if len(self._frames) < 2:
             return False
+        try:
+            self._welcome(now, incarnation)
+        except Exception:
+            self.forget()
+            raise
+        return True
+
+    def reach(self, now: float, incarnation: str) -> bool:
+        """Go on with the handshake if there has to be one; True when questions can be asked.
+
+        Args:
+            now: monotonic, in seconds.
+            incarnation: that the peer must have.
+
+        Raises:
+            ConnectorError: it is not that engine any more, or cannot be read from.
+        """
+        if self.welcome is not None and self.welcome.incarnation == incarnation:
+            return True
+        return self.connect(now, incarnation, since=now)
+
+    def _welcome(self, now: float, incarnation: str | None) -> None:
         frames, self._frames = self._frames, []
-        self.close_handshake()
         welcome = wire.decode_welcome(frames[0], frames[1])
         if incarnation not in (None, welcome.incarnation):
             raise PeerMismatch(
@@ -126,7 +147,6 @@ class Peer:
         self._check(self.name, welcome)
         self._take_in(welcome)
         self.welcome, self._welcomed_at = welcome, now
-        return True
 
     def _still_stands(self, welcome: wire.Welcome, incarnation: str | None, since: float) -> bool:
         """An offer without an incarnation is of another connector, which may run at the address
@@ -143,35 +163,40 @@ class Peer:
 
     def forget(self) -> None:
         """Shake hands again before the next read."""
+        self._hang_up()
+        self._again_at = 0.0
+
+    def _hang_up(self) -> None:
         self.welcome = None
         self._sources.clear()
         self._sessions.clear()
-        self.close_handshake()
+        self._frames.clear()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def _say_hello(self, now: float) -> None:
         """On a socket of its own, so that late answers to earlier attempts are not mixed in."""
-        self.close_handshake()
-        self._handshake = self._context.socket(zmq.DEALER)
-        self._handshake.setsockopt(zmq.LINGER, 0)
-        self._handshake.connect(self._path)
-        self._handshake.send(wire.GET_META, zmq.NOBLOCK)
+        self._hang_up()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
+        self._socket.connect(self._path)
+        self._socket.send(wire.GET_META, zmq.NOBLOCK)
         self._again_at = now + self._control_timeout_s
 
     def _receive(self) -> None:
-        assert self._handshake is not None
-        while len(self._frames) < 2:
+        while self._socket is not None and len(self._frames) < 2:
             try:
-                frames = self._handshake.recv_multipart(zmq.NOBLOCK)
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             self._frames.append(frames[-1])
 
     def close_handshake(self) -> None:
-        """Wait for no answer to it any longer."""
-        self._frames.clear()
-        if self._handshake is not None:
-            self._handshake.close()
-            self._handshake = None
+        """Wait for no welcome any longer."""
+        if self.welcome is None:
+            self.forget()
 
     def _take_in(self, welcome: wire.Welcome) -> None:
         """Where each layer begins in the peer's registered memory."""
@@ -309,28 +334,39 @@ class Peer:
         assert self.welcome is not None
         return self.welcome.digests
 
-    def ask(self, question: wire.Question) -> None:
-        """Ask about a hold; `answer` tells, and `drop` stops waiting."""
+    def ask(self, question: wire.Question) -> bool:
+        """Ask the connected peer about a hold; `answer` tells, and `drop` stops waiting.
+
+        Returns:
+            Whether the question is on its way; else the peer has to be reached first.
+        """
         self._answers.setdefault(question.number, None)
-        self._say(wire.encode_question(question))
+        return self._say(wire.encode_question(question))
 
-    def extend_leases(self, incarnation: str, numbers: list[int]) -> None:
-        """Ask for more time for some holds of the peer, which does not answer."""
-        self._say(wire.encode_renewal(incarnation, numbers))
+    def extend_leases(self, incarnation: str, numbers: list[int]) -> bool:
+        """Ask the connected peer for more time for some holds; it does not answer.
 
-    def _say(self, message: bytes) -> None:
-        if self._questions is None:
-            self._questions = self._context.socket(zmq.DEALER)
-            self._questions.setsockopt(zmq.LINGER, 0)
-            self._questions.connect(self._path)
-        with suppress(zmq.Again):  # then it is said again later
-            self._questions.send(message, zmq.NOBLOCK)
+        Returns:
+            Whether that is on its way; else the peer has to be reached first.
+        """
+        return self._say(wire.encode_renewal(incarnation, numbers))
+
+    def _say(self, message: bytes) -> bool:
+        """A connection that has gone was the peer's only one; and a peer that always hangs up is
+        called no more often than one that does not answer."""
+        assert self._socket is not None
+        try:
+            self._socket.send(message, zmq.NOBLOCK)
+        except zmq.Again:
+            self._hang_up()
+            return False
+        return True
 
     def receive_answers(self) -> None:
         """Raises ConnectorError if something else arrives."""
-        while self._questions is not None:
+        while self._socket is not None and self.welcome is not None:
             try:
-                frames = self._questions.recv_multipart(zmq.NOBLOCK)
+                frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 return
             answer = wire.decode_answer(frames[-1])
@@ -339,7 +375,7 @@ class Peer:
 
     def answer(self, number: int) -> wire.Answer | None:
         """To a question; None if it is not there yet."""
-        return self._answers[number]
+        return self._answers.get(number)
 
     def drop(self, number: int) -> None:
         """Wait for no answer to a question any longer."""
@@ -348,13 +384,10 @@ class Peer:
     @property
     def sockets(self) -> list[zmq.Socket[bytes]]:
         """What an answer may arrive on."""
-        return [s for s in (self._handshake, self._questions) if s is not None]
+        return [] if self._socket is None else [self._socket]
 
     def close(self) -> None:
         self.forget()
-        if self._questions is not None:
-            self._questions.close()
-            self._questions = None
 
 
 def _widest(memory: Any, others: Iterable[Any]) -> Any:

@@ -35,10 +35,11 @@ class ReleaseSender:
     def send(self, share: Share) -> None:
         """Release every producer rank that waits for this rank."""
         address = share.address
-        message = encode_release(Release(share.transfer_id, self._tp_size, share.hold, self._rank))
+        release = Release(share.transfer_id, self._tp_size, share.hold, self._rank)
         try:
+            message = encode_release(release)
             ranks = holder_ranks(self._rank, self._tp_size, address.tp_size)
-        except PeerMismatch as error:
+        except (PeerMismatch, ValueError) as error:  # such as half a surrogate pair in an id
             self._log.warning("not-released", transfer=share.transfer_id, reason=str(error))
             return
         for rank in ranks:

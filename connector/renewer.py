@@ -123,10 +123,10 @@ class Renewer:
 
     def _send(self, kept: _Kept, incarnation: str, now: float) -> None:
         peer = self._peer_of(kept.address)
-        if not peer.connect(now, incarnation, since=now):
+        is_reached = peer.reach(now, incarnation)
+        if not (is_reached and peer.extend_leases(incarnation, list(kept.orders))):
             self.connecting.append(peer)
             return
-        peer.extend_leases(incarnation, list(kept.orders))
         self._counters.add("sent_renewals", len(kept.orders))
         kept.due_at = now + kept.interval_s
 

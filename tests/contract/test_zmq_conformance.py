@@ -373,3 +373,34 @@ def test_req_takes_the_answer_of_the_peer_it_asked(arm: Arm) -> None:
         return got, polled, skipped, req.recv()
 
     assert run(arm, program) == ([b"q", b"", b"?"], 1, "EAGAIN", b"true")
+
+
+def test_what_is_connected_only_once_ends_with_its_connection(arm: Arm) -> None:
+    """A negative RECONNECT_IVL: a message is refused then, and nobody who listens later hears any;
+    after a refusal it is taken, and leads nowhere. Another connection may be made."""
+
+    def program(bench: Bench) -> Any:
+        port = bench.free_port()
+        early = bench.connected("DEALER", port, RECONNECT_IVL=-1)
+        early.send(b"to nobody")
+        assert bench.silent(early)  # it is refused meanwhile
+        first = bench.socket("ROUTER")
+        first.bind(f"{LOCAL}:{port}")
+        dealer = bench.connected("DEALER", port, RECONNECT_IVL=-1)
+        dealer.send(b"hello")
+        heard = [first.recv_multipart()]
+        first.send_multipart([heard[0][0], b"unread"])
+        dealer.poll(SOON_MS)
+        first.close()
+        while dealer.poll(NEVER_MS, bench.zmq.POLLOUT):
+            pass  # until the loss is known
+        refused = errno_of(lambda: dealer.send(b"too late", bench.zmq.NOBLOCK))
+        second = bench.socket("ROUTER")
+        second.bind(f"{LOCAL}:{port}")
+        silence = bench.silent(second), bench.silent(dealer)
+        early.send(b"still to nobody")
+        dealer.connect(f"{LOCAL}:{port}")
+        dealer.send(b"again")
+        return heard[0][1], refused, silence, second.recv_multipart()[1]
+
+    assert run(arm, program) == (b"hello", "EAGAIN", (True, True), b"again")

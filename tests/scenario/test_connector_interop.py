@@ -119,6 +119,39 @@ def test_a_producer_may_come_back_as_the_other_kind(
     assert outcome.requests["length"] == outcome.requests["total"]
 
 
+@pytest.mark.requirement("R6", "S7")
+def test_nothing_of_ours_reaches_a_producer_that_has_come_back_as_upstreams(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whose thread of handshakes a renewal would end: one request waits across the restart, and its
+    lease is to be renewed. It fails, and no other."""
+    restart = Engine.restart
+
+    def come_back(engine: Engine) -> Any:
+        if engine.name == "p0":
+            engine.connector = replace(engine.connector, kind=get_connector("moriio"))
+        return restart(engine)
+
+    monkeypatch.setattr(Engine, "restart", come_back)
+    times = (0.1, 0.2, 0.7, 20.0, 25.0)
+    workload = InlineWorkload(
+        tuple(InlineRequest(f"r{n}", (Segment(n, 200),), 6, time) for n, time in enumerate(times))
+    )
+    settings = {
+        "connector": "hybrid",
+        "topology.producer_connector": "hybrid",
+        "kv_load_failure_policy": "fail",
+    }
+    scenario = with_settings(Scenario(model="llama", workload=workload), settings)
+    faults: list[Any] = [
+        msgspec.to_builtins(parse(fault))
+        for fault in ("crash:node=p0,at_s=1,for_s=5", "router-hold:seconds=0.7,request=r2")
+    ]
+    outcome = run_with_faults(msgspec.structs.replace(scenario, faults=faults)).result.outcome
+    assert outcome.violations == []
+    assert outcome.requests == {"total": 5, "length": 4, "error": 1, "unfinished": 0}
+
+
 # -------------------------------------------------------------- what goes over the wire
 
 

@@ -25,16 +25,21 @@ class FakePeer:
     def __init__(self) -> None:
         self.sent: list[tuple[str, list[int]]] = []
         self.is_there = True
+        self.has_hung_up = False
         self.incarnation = "now"
         self.sockets: list[Any] = ["handshake"]
 
-    def connect(self, now: float, incarnation: str, since: float) -> bool:
+    def reach(self, now: float, incarnation: str) -> bool:
         if self.is_there and incarnation != self.incarnation:
             raise PeerMismatch("it has started again")
         return self.is_there
 
-    def extend_leases(self, incarnation: str, numbers: list[int]) -> None:
+    def extend_leases(self, incarnation: str, numbers: list[int]) -> bool:
+        if self.has_hung_up:
+            self.has_hung_up = False
+            return False
         self.sent.append((incarnation, numbers))
+        return True
 
 
 @pytest.fixture
@@ -121,14 +126,25 @@ def test_an_error_costs_one_renewal_and_does_not_spin(renewer: Renewer, peer: Fa
     """The thread sleeps until the next one is due, and then tries again."""
     renewer.keep(order(1), 0.0)
 
-    def connect(now: float, incarnation: str, since: float) -> bool:
+    def reach(now: float, incarnation: str) -> bool:
         raise OSError("no such address")
 
-    works, peer.connect = peer.connect, connect  # type: ignore[method-assign]
+    works, peer.reach = peer.reach, reach  # type: ignore[method-assign]
     assert run(renewer, 10) == [0.5]
-    peer.connect = works  # type: ignore[method-assign]
+    peer.reach = works  # type: ignore[method-assign]
     assert run(renewer, 21, start=10) == [20.5]
     assert peer.sent == [("now", [1])]
+
+
+def test_a_renewal_that_met_no_connection_is_sent_after_the_next_handshake(
+    renewer: Renewer, peer: FakePeer
+) -> None:
+    """And counts once."""
+    peer.has_hung_up = True
+    renewer.keep(order(1), 0.0)
+    assert run(renewer, 1) == [0.5, 0.75]
+    assert peer.sent == [("now", [1])]
+    assert renewer._counters.take()["sent_renewals"] == 1
 
 
 def test_renewing_ends_after_renewal_timeout(renewer: Renewer, peer: FakePeer) -> None:

@@ -277,16 +277,41 @@ def test_the_library_may_wait_only_briefly_for_one_peer(
         assert limit in warning
 
 
+def attention_layer(name: str, size: int = 1152, head_layout: Any = None) -> SimpleNamespace:
+    spec, blocks = SimpleNamespace(block_size=16), SimpleNamespace(size=size)
+    return SimpleNamespace(
+        name=name, is_state=False, spec=spec, blocks=blocks, head_layout=head_layout
+    )
+
+
+@pytest.mark.requirement("R15", "S7")
+def test_moriios_blocks_of_another_length_are_refused() -> None:
+    """As with another cache dtype. With heads, which the ranks share, their own length tells."""
+    metadata = SimpleNamespace(
+        attn_backend_name="X", attention_block_sizes={}, num_blocks=9, block_len=576
+    )
+    peer: Any = SimpleNamespace(fingerprint=None, metadata=metadata, descriptors={"a": [], "b": []})
+
+    def check(size: int, head_layout: Any) -> None:
+        layers = [attention_layer("a", 132), attention_layer("b", size, head_layout)]
+        check_peer({}, SimpleNamespace(layers=layers), "X", "p0", peer)  # type: ignore[arg-type]
+
+    check(576, None)
+    check(1152, "of heads")
+    with pytest.raises(PeerMismatch, match="block_len is 1152 here and 576"):
+        check(1152, None)
+
+
 @pytest.mark.requirement("R15")
 @pytest.mark.parametrize("is_ours", [True, False])
 def test_a_peer_with_its_layers_in_another_order_is_refused(is_ours: bool) -> None:
     """Whose addresses would be taken for those of other layers; everything else is equal."""
-    spec = SimpleNamespace(block_size=16)
-    memory: Any = SimpleNamespace(
-        layers=[SimpleNamespace(name=name, is_state=False, spec=spec) for name in ("a", "b", "c")]
-    )
+    memory: Any = SimpleNamespace(layers=[attention_layer(name) for name in ("a", "b", "c")])
     metadata = SimpleNamespace(
-        attn_backend_name="X", attention_block_sizes={"a": 16, "b": 16, "c": 16}, num_blocks=9
+        attn_backend_name="X",
+        attention_block_sizes={"a": 16, "b": 16, "c": 16},
+        num_blocks=9,
+        block_len=1152,
     )
     ours = {"layers": {"a": 0, "b": 0, "c": 0}}
 

@@ -45,6 +45,12 @@ class Pattern:
         if pipe in self.pipes:
             self.pipes.remove(pipe)
 
+    def discard(self, pipe: Pipe) -> None:
+        """The peer has gone, and what it sent goes with it."""
+        if pipe in self._readable:
+            self._readable.remove(pipe)
+        self.detach(pipe)
+
     def arrived(self, pipe: Pipe, frames: Frames) -> None:
         """A message has come over the connection of a pipe."""
         pipe.receive(frames)

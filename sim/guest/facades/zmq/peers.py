@@ -212,6 +212,9 @@ class Peers:
         """The pipe's connection has gone."""
         dialer = self._dialers.get(pipe)
         pipe.link = None
+        if dialer is not None and dialer.only_once:
+            self._end(pipe)
+            return
         if dialer is None or dialer.immediate:
             pipe.abandon()
             self._flushing.pop(pipe, None)
@@ -219,6 +222,13 @@ class Peers:
                 self._pattern.detach(pipe)
         if dialer is not None:
             dialer.lost()
+        self._on_change()
+
+    def _end(self, pipe: Pipe) -> None:
+        """As libzmq ends what it will not connect again: unread messages are lost, too."""
+        self._connected = [each for each in self._connected if each[1] is not pipe]
+        self._drop(pipe)
+        self._pattern.discard(pipe)
         self._on_change()
 
     # ---------------------------------------------------------------- closing

@@ -55,7 +55,9 @@ def service(address: Address) -> tuple[str, int | str]:
 class Dialer:
     """Keeps one pipe of a connecting socket connected.
 
-    With ``immediate`` the pipe lives only as long as a connection, and each gets a new one.
+    With ``immediate`` the pipe lives only as long as a connection, and each gets a new one. With
+    ``only_once``, a negative RECONNECT_IVL, it ends with its first connection; if that was
+    refused it stays, and leads nowhere.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Dialer:
         self._host, self._port = service(address)
         self._greeting = Greeting(socket_type, options.routing_id)
         self._interval_ns = options.number(zmq.RECONNECT_IVL) * MS
+        self.only_once = self._interval_ns < 0
         self._chance = chance
         self._on_link = on_link
         self._not_before_ns = 0
@@ -88,7 +91,7 @@ class Dialer:
 
     def lost(self) -> None:
         """The connection has gone, or could not be made."""
-        if self._interval_ns < 0:
+        if self.only_once:
             self.stop()
         if self.stopped:
             return
