@@ -88,8 +88,11 @@ class Watch(Probe):
 
 def watch(connector: str, pace: str, load_mode: str) -> Watch:
     settings = {"connector": connector, "extra_config": LOADS[load_mode], **PLAIN_STEPS}
-    scenario = with_settings(SCENARIO, settings)
     slow = f"slow-steps:node=p0,factor={PACES[pace]},for_s=null"
+    return watched(with_settings(SCENARIO, settings), [slow] if PACES[pace] != 1 else [])
+
+
+def watched(scenario: Scenario, faults: list[str]) -> Watch:
     seen = Watch()
     handler = logging.Handler()
     handler.emit = seen.hear  # type: ignore[method-assign]
@@ -97,7 +100,6 @@ def watch(connector: str, pace: str, load_mode: str) -> Watch:
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
-    faults = [slow] if PACES[pace] != 1 else []
     outcome = run(with_faults(scenario, faults), probe=seen).result.outcome
     logger.setLevel(level)
     logger.removeHandler(handler)
@@ -126,6 +128,36 @@ def test_the_first_token_does_not_wait_for_the_producers_scheduler() -> None:
             assert 0 <= min(added) <= max(added) <= ADDED_MS[load_mode] * MS
             if pace == "busy":  # but for the last request, behind which none waits
                 assert 200 * MS <= min(steps) <= max(steps) <= 500 * MS
+
+
+@pytest.mark.requirement("S3")
+def test_no_question_waits_for_the_answer_to_another() -> None:
+    """Requests that come together are all asked about before the first answer is there, and each
+    question takes two ways of the network."""
+    settings = {
+        "connector": "hybrid",
+        "workload.interval_ms": "0",
+        "workload.prompt_tokens": "[60, 60]",
+        "network_latency_us": "20000",
+    }
+    seen = watched(with_settings(SCENARIO, settings), [])
+    assert len(seen.asked_ns) == REQUESTS
+    assert max(seen.asked_ns.values()) < min(seen.answered_ns.values())
+    late = max(seen.questions_ns()) - 2 * 20 * MS
+    assert 0 <= late <= 2 * 20 * MS, "the first one connects as well"
+
+
+@pytest.mark.requirement("S3")
+def test_a_healthy_read_takes_one_round_trip_more() -> None:
+    """The question's: from a producer that is known, and so far away that any other would show."""
+    far = {"network_latency_us": "20000", "workload.interval_ms": "500", **PLAIN_STEPS}
+    ours, theirs = (
+        watched(with_settings(SCENARIO, {"connector": name, **far}), []).first_tokens_ns()
+        for name in ("hybrid", "moriio")
+    )
+    added = [mine - other for mine, other in zip(ours, theirs, strict=True)][1:]
+    round_trip = 2 * 20 * MS
+    assert round_trip <= min(added) <= max(added) <= round_trip + ADDED_MS["async"] * MS
 
 
 def _range(times_ns: list[int]) -> str:

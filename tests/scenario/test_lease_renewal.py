@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from faults.running import run
-from faults.schedule import parse
+from faults.schedule import parse, with_faults
 from sim.outcome import Outcome
 from sim.probes import Probe, StepTimes
-from sim.scenario import load, with_settings
+from sim.scenario import load, loads, with_settings
 
 SCENARIOS = Path(__file__).parents[2] / "faults" / "scenarios"
 
@@ -71,6 +71,33 @@ def test_it_is_the_renewals_that_keep_them() -> None:
     assert outcome.requests["error"] >= 1
     assert ("waits-d0", True) in seen.loads
     assert seen.freed_s["waits-p0"] < 4
+
+
+SLOW_READ = """
+# What is read lands four seconds late, four times as long as the producer holds blocks unasked.
+schema_version: 1
+model: llama
+connector: hybrid
+extra_config: {defer_timeout: 1, transfer_timeout: 20}
+quiet_phase_s: 10
+workload:
+  kind: inline
+  requests:
+    - {request_id: slow, prompt: [[1, 100]], max_tokens: 2}
+"""
+
+
+@pytest.mark.requirement("S2")
+@pytest.mark.parametrize(("renewal_timeout", "is_served"), [("600", True), ("0.1", False)])
+def test_blocks_are_kept_while_they_are_read(renewal_timeout: str, is_served: bool) -> None:
+    """By renewals: without them the read is not confirmed, and its request fails."""
+    scenario = with_settings(loads(SLOW_READ), {"extra_config.renewal_timeout": renewal_timeout})
+    watcher = Watcher()
+    late = with_faults(scenario, ["late-landing:request=slow,by_s=4"])
+    outcome = run(late, probe=watcher).result.outcome
+    assert outcome.violations == []
+    assert outcome.requests["length" if is_served else "error"] == 1
+    assert [failed for name, failed in watcher.loads if name == "slow-d0"] == [not is_served]
 
 
 def test_vllms_connector_serves_the_same_request_from_foreign_blocks() -> None:

@@ -39,7 +39,7 @@ PORTS = {"handshake_port": 6301, "notify_port": 61005}
 # -------------------------------------------------------------- same bytes on the wire
 
 
-def plan(model: str) -> tuple[Any, Any]:
+def plan(model: str, **extra: object) -> tuple[Any, Any]:
     """vLLM's configuration of a producer, and its scheduler's cache configuration."""
     preset = get_preset(model)
     config = build_vllm_config(
@@ -49,7 +49,7 @@ def plan(model: str) -> tuple[Any, Any]:
         max_num_batched_tokens=512,
         connector={
             "kv_connector": "MoRIIOConnector",
-            "kv_connector_extra_config": {**EXTRA, **PORTS},
+            "kv_connector_extra_config": {**EXTRA, **PORTS, **extra},
         },
         kv_role="kv_producer",
         engine_id="p0",
@@ -107,6 +107,22 @@ def test_the_parameters_are_upstreams_byte_for_byte(model: str, num_tokens: int)
     encode = msgspec.msgpack.Encoder(order="sorted").encode
     assert encode(mine["remote_block_ids"]) == encode(upstream["remote_block_ids"])
     assert encode(mine) == encode(upstream)
+
+
+@pytest.mark.requirement("S1")
+@pytest.mark.parametrize(("extra", "lease_s"), [({}, 60.0), ({"defer_timeout": 7}, 7.0)], ids=str)
+def test_the_parameters_state_the_lease(extra: dict[str, object], lease_s: float) -> None:
+    """As the producer's scheduler keeps it, whose start and hold stand beside it."""
+    config, scheduler = plan("llama", **extra)
+    ours = HybridReadConnector(config, KVConnectorRole.SCHEDULER, scheduler)
+    blocks = blocks_of(scheduler, 65)
+    ours.update_state_after_alloc(request(65), _Blocks(blocks), 0)
+    _, params = ours.request_finished_all_groups(request(65), blocks)
+    said = params[EXTENSION_KEY]
+    producer = ours._producer
+    assert (said["lease_s"], said["incarnation"]) == (lease_s, producer.incarnation)
+    (lease,) = producer._leases.values()
+    assert lease.deadline - lease.since == pytest.approx(lease_s)
 
 
 class _Blocks:
