@@ -15,6 +15,7 @@ from connector.counters import Counters
 from connector.holds import HoldBook
 from connector.metadata import ExpectedHold, KeepOrder, Renewals, Share, StepOrders
 from connector.renewer import Renewer
+from tests.connector_events import logged
 
 ADDRESS = Address("10.0.0.1", 6301, 61005, 1)
 
@@ -150,10 +151,12 @@ def test_a_renewal_that_met_no_connection_is_sent_after_the_next_handshake(
 def test_renewing_ends_after_renewal_timeout(renewer: Renewer, peer: FakePeer) -> None:
     """So a request that is never served does not hold a producer's memory for ever."""
     renewer.keep(order(1), 0.0)
-    woken = run(renewer, 10_000)
+    with logged() as events:
+        woken = run(renewer, 10_000)
     assert len(peer.sent) == 5
     assert woken[-1] <= 120.5
     assert len(renewer) == 0
+    assert [(e["event"], e["request"]) for e in events] == [("no-longer-renewed", "r1")]
 
 
 def test_a_dead_peer_is_given_up_after_renewal_timeout(renewer: Renewer, peer: FakePeer) -> None:
