@@ -120,6 +120,7 @@ def test_the_parameters_state_the_lease(extra: dict[str, object], lease_s: float
     _, params = ours.request_finished_all_groups(request(65), blocks)
     said = params[EXTENSION_KEY]
     producer = ours._producer
+    assert producer is not None
     assert (said["lease_s"], said["incarnation"]) == (lease_s, producer.incarnation)
     (lease,) = producer._leases.values()
     assert lease.deadline - lease.since == pytest.approx(lease_s)
