@@ -17,6 +17,7 @@ from sim.scenario.schema import explain, place_of
 SUFFIX = ".toml"
 _Kind = TypeVar("_Kind", bound=msgspec.Struct)
 _PLACE = re.compile(r"(.*) \(at line (\d+), column (\d+)\)")
+_EXPECTED = 'expected KEY = VALUE, such as call_ns = 500 or name = "mine"'
 
 
 def find_fabric(name: str) -> FabricProfile:
@@ -38,6 +39,8 @@ def read_toml(path: Path, kind: type[_Kind]) -> _Kind:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: is not UTF-8 text ({error.reason}); expected TOML") from error
+    except RecursionError as error:
+        raise UsageError(f"{path}: is nested too deeply to be read; {_EXPECTED}") from error
     except ValueError as error:
         raise UsageError(_not_toml(path, text, str(error))) from error
     try:
@@ -52,12 +55,11 @@ def read_toml(path: Path, kind: type[_Kind]) -> _Kind:
 def _not_toml(path: Path, text: str, problem: str) -> str:
     found = _PLACE.fullmatch(problem)
     if found is None:
-        return f"{path}: is not TOML: {problem}"
+        problem = problem.partition(";")[0]  # without Python's advice on long numbers
+        return f"{path}: is not TOML: {problem}; {_EXPECTED}"
     line = text.splitlines()[int(found[2]) - 1]
-    return (
-        f"{path}:{found[2]}:{found[3]}: is not TOML: {found[1]}, in {line.strip()!r:.80}; expected "
-        'KEY = VALUE, such as call_ns = 500 or name = "mine"'
-    )
+    where = f"{path}:{found[2]}:{found[3]}"
+    return f"{where}: is not TOML: {found[1]}, in {line.strip()!r:.80}; {_EXPECTED}"
 
 
 def _place(text: str, keys: tuple[str | int, ...]) -> str:

@@ -132,3 +132,32 @@ def test_a_wrong_table_is_refused(
         main(["--compare-only", "--rows", str(path), "--out", str(tmp_path / "out")])
     assert ended.value.code == 2
     assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("call_ns = 0.5\n", "mine.toml:1:1: call_ns: is 0.5, expected an integer, 0 or more"),
+        ("call_nanos = 5\n", "mine.toml:1:1: call_nanos: unknown key (did you mean 'call_ns'?)"),
+        (
+            "call_ns = \n",
+            "mine.toml:1:11: is not TOML: Invalid value, in 'call_ns ='; expected KEY",
+        ),
+        ("call_ns = " + "[" * 9999, "mine.toml: is nested too deeply to be read; expected KEY ="),
+        ("", "mine.toml: name: missing; expected text that is not empty"),
+        (None, "mine.toml: cannot be read: No such file or directory"),
+    ],
+)
+@pytest.mark.parametrize("option", ["--base", "--fabric"])
+def test_a_fabric_that_cannot_be_used_is_refused(
+    option: str, text: str | None, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, with the place, the value and what is expected; nothing was measured."""
+    path = tmp_path / "mine.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SystemExit) as ended:
+        main(["--first", option, str(path), "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+    assert list((tmp_path / "out").iterdir()) == []

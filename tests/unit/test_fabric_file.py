@@ -67,6 +67,17 @@ def test_the_command_line_takes_names_and_files(file: Path) -> None:
         ("read_bytes_per_ns = 44.860", "read_bytes_per_ns = 60", "expected at most nic_bytes_per"),
         ("call_ns = 500", "call_ns = 500\n[timers]\ntimeout = 32", "timers.timeout: is 32"),
         ("call_ns = 500", "call_ns = ", "is not TOML"),
+        ("call_ns = 500", "call_ns = 2026-01-01", "call_ns: is datetime.date(2026, 1, 1), exp"),
+        ("call_ns = 500", "call_ns.a = 1", "call_ns: is {'a': 1}, expected an integer, 0 or more"),
+        ("call_ns = 500", "timers = 1", "timers: is 1, expected a mapping with the keys timeout"),
+        ("call_ns = 500", "call_ns = 5\ncall_ns = 6", "Cannot overwrite a value, in 'call_ns = 6'"),
+        ("call_ns = 500", "call_ns = '''", "(at end of document); expected KEY = VALUE, such as"),
+        ("call_ns = 500", "call_ns = " + "9" * 5000, "value has 5000 digits; expected KEY = VALUE"),
+        (
+            "call_ns = 500",
+            "call_ns = " + "[" * 9999,
+            "is nested too deeply to be read; expected K",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused(
