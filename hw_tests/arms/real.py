@@ -5,11 +5,14 @@ Stays within Python 3.10, for which the wheel without a GPU is built.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,6 +23,9 @@ from connector import transport
 from hw_tests.conformance.arm import Pair
 
 _HOST = "127.0.0.1"
+_THREADS = "/proc/self/task"
+_LOOKS = 20
+_BETWEEN_LOOKS_S = 0.02
 
 
 class RealArm:
@@ -97,13 +103,30 @@ class RealArm:
     def set_environment(self, name: str, value: str) -> None:
         os.environ[name] = value
 
-    def busy_seconds(self, seconds: float) -> float:
-        before = time.process_time()
-        time.sleep(seconds)
-        return time.process_time() - before
+    def sleepless_threads(self) -> int:
+        looks = []
+        for _ in range(_LOOKS):
+            time.sleep(_BETWEEN_LOOKS_S)
+            looks.append(_runnable())
+        return len(set.intersection(*looks))
+
+    def written(self, function: Callable[[], None]) -> str:
+        with tempfile.TemporaryFile() as file:
+            kept = [(number, os.dup(number)) for number in (1, 2)]
+            for number, _copy in kept:
+                os.dup2(file.fileno(), number)
+            try:
+                function()
+            finally:
+                ctypes.CDLL(None).fflush(None)  # the library writes through C's own buffers
+                for number, copy in kept:
+                    os.dup2(copy, number)
+                    os.close(copy)
+            file.seek(0)
+            return file.read().decode(errors="replace")
 
     def num_threads(self) -> int:
-        return len(os.listdir("/proc/self/task"))
+        return len(os.listdir(_THREADS))
 
     def transports(self, settings: Any) -> tuple[Any, Any, Any]:
         make = transport.Transport
@@ -135,6 +158,21 @@ class RealArm:
         listener.bind((_HOST, port))
         listener.listen()
         self._mute.append(listener)
+
+
+def _runnable() -> set[tuple[str, str]]:
+    """Threads of this process that run or only wait for a processor, and how often each of them
+    has slept: one that did between two looks is another one in the second."""
+    found = set()
+    for thread in os.listdir(_THREADS):
+        try:
+            lines = Path(_THREADS, thread, "status").read_text().splitlines()
+        except OSError:  # it has ended
+            continue
+        told = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+        if told["State"][0] == "R":
+            found.add((thread, told["voluntary_ctxt_switches"][0]))
+    return found
 
 
 def _free_port() -> int:

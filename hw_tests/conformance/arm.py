@@ -82,8 +82,11 @@ class Arm(Protocol):
         """
 
     # "operating-system": the library runs in a process that the case has for itself
-    def busy_seconds(self, seconds: float) -> float:
-        """How much processor time the process takes in so much time, while the case sleeps."""
+    def sleepless_threads(self) -> int:
+        """Threads of the process that never sleep while somebody looks at them, many times."""
+
+    def written(self, function: Callable[[], None]) -> str:
+        """What the process writes to its output and errors while ``function`` runs."""
 
     def num_threads(self) -> int:
         """Of the process."""

@@ -38,6 +38,7 @@ def test_only_the_system_and_a_nics_attributes_are_not_simulated() -> None:
         "a_backend_without_a_name_ends_the_process",
         "queue_pairs_are_made_with_these_attributes",
         "timers_and_retries_are_those_of_the_environment",
+        "timers_and_retries_that_cannot_be_are_warned_of",
     }
 
 

@@ -10,6 +10,8 @@ from sim.fabric.gpu import IPC_HANDLE_BYTES
 from sim.fabric.mori.enums import MemoryLocationType
 
 _NO_HANDLE = bytes(IPC_HANDLE_BYTES)
+_NO_FABRIC = (_NO_HANDLE, -1, "", 0, 0)
+"""Fields of a FABRIC backend, which is not simulated: handle, two names of a pod, offset, size."""
 
 
 def _unpack(packed: bytes, fields: int) -> list[Any]:
@@ -106,6 +108,8 @@ class MemoryDesc:
     ) -> None:
         self._ipc_handle = _NO_HANDLE
         self._ipc_offset = 0
+        self._numa_node = -1
+        self._fabric: tuple[Any, ...] = _NO_FABRIC
         self._device_bus_id = device_bus_id
         self._engine_key = engine_key
         self._id = memory_id
@@ -156,8 +160,8 @@ class MemoryDesc:
 
     @property
     def numa_node(self) -> int:
-        """Unknown."""
-        return -1
+        """-1 of memory that is registered here: unknown."""
+        return self._numa_node
 
     @property
     def data(self) -> int:
@@ -190,7 +194,8 @@ class MemoryDesc:
         return self._ipc_handle != _NO_HANDLE
 
     def _identity(self) -> tuple[Any, ...]:
-        return (self._engine_key, self._id, self._device_id, self._data, self._size, self._loc)
+        place = (self._device_id, self._device_bus_id, self._numa_node, self._loc)
+        return (self._engine_key, self._id, *place, self._data, self._size, self._ipc_offset)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, MemoryDesc) and self._identity() == other._identity()
@@ -201,17 +206,17 @@ class MemoryDesc:
             [
                 *(self._engine_key, self._id, self._device_id, self.device_bus_id),
                 *(self._data, self._size, int(self._loc), self._ipc_handle, self.numa_node),
-                *(self._ipc_offset, _NO_HANDLE, -1, "", 0, 0),
+                *(self._ipc_offset, *self._fabric),
             ]
         )
 
     @staticmethod
     def unpack(packed: bytes, /) -> MemoryDesc:
         """The reverse; RuntimeError for anything else."""
-        key, memory_id, device_id, bus, data, size, loc, handle, _numa, offset, *_rest = _unpack(
+        key, memory_id, device_id, bus, data, size, loc, handle, numa, offset, *fabric = _unpack(
             packed, 15
         )
-        numbers = (memory_id, device_id, data, size, loc, offset)
+        numbers = (memory_id, device_id, data, size, loc, numa, offset)
         if not all(map(isinstance, (key, bus, handle), (str, str, bytes))):
             raise RuntimeError("std::bad_cast")
         if not all(isinstance(n, int) for n in numbers) or len(handle) != IPC_HANDLE_BYTES:
@@ -219,4 +224,5 @@ class MemoryDesc:
         location = MemoryLocationType(loc)
         desc = MemoryDesc.make(key, memory_id, device_id, data, size, location, bus)
         desc.exported(handle, offset)
+        desc._numa_node, desc._fabric = numa, tuple(fabric)
         return desc
