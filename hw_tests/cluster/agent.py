@@ -15,6 +15,7 @@ import tempfile
 import urllib.request
 from collections.abc import Sequence
 from functools import cached_property
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -164,7 +165,8 @@ class Agent:
         """Start a server, which goes on until this process ends; what it writes is a log here.
 
         Raises:
-            ChildFailed: there is no such command, or somebody else serves at its URL.
+            ChildFailed: there is no such command, nothing could serve at its URL, or somebody
+                else does.
         """
         refuse_taken(name, url)
         child = Child(name, shlex.split(command), self._folder / f"{name}.log")
@@ -181,7 +183,7 @@ class Agent:
         try:
             with urllib.request.urlopen(f"{url}/health", timeout=_CONNECT_S) as answer:
                 return bool(answer.status == 200)
-        except OSError:
+        except (OSError, HTTPException):  # the latter of what answers, and not in HTTP
             return False
 
     def _process(self, number: int) -> RemoteProcess:

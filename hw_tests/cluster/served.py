@@ -156,7 +156,9 @@ def _wait(servers: Sequence[Started], hosts: Hosts, patience_s: float) -> None:
             one = ahead[0]
             raise NotReady(
                 f"{one.name} on {hosts[one.role].name} does not answer {one.url}/health within "
-                f"{patience_s:g} s; its log is {hosts[one.role].logs / one.name}.log"
+                f"{patience_s:g} s; its log is {hosts[one.role].logs / one.name}.log: if it "
+                "serves elsewhere, say --port NAME=PORT or HOST=ADDRESS; if it needs longer, "
+                "--start-within"
             )
         time.sleep(_LOOK_S)
 

@@ -31,7 +31,8 @@ class Server:
         self.process = None if command is None else Child(name, shlex.split(command), self.log)
 
     def start(self) -> None:
-        """Raises ChildFailed if there is no such command, or somebody else serves at its URL."""
+        """Raises ChildFailed if there is no such command, nothing could serve at its URL, or
+        somebody else does."""
         if self.process is not None:
             refuse_taken(self.name, self.url)
             self.process.start()
