@@ -6,10 +6,11 @@ import itertools
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -202,11 +203,27 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
 
 
 class _Sides:
-    """Tells in what pytest writes which tests have engines, without which there are no sides."""
+    """Tells in what pytest writes which tests have engines, without which there are no sides.
+
+    One that passes and has given no command to an engine of either has tested nothing between them.
+    """
+
+    _TOLD = (BOTH, "engines")
 
     def pytest_itemcollected(self, item: pytest.Item) -> None:
         if "engines" in getattr(item, "fixturenames", ()):
-            item.user_properties.append((BOTH, "engines"))
+            item.user_properties.append(self._TOLD)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None]:
+        if self._TOLD not in item.user_properties:
+            return (yield)
+        engines = getattr(item, "funcargs", {})["engines"]
+        engines.asked.clear()  # of what fixtures have asked
+        yield  # what fails goes on from here
+        if engines.asked != {*get_args(Role)}:
+            item.user_properties.remove(self._TOLD)
+        return None
 
 
 class _Interrupts:

@@ -172,6 +172,23 @@ class Arm(Protocol):
         """The target accepts connections and never answers."""
 
 
+_LIBRARY = ("mori", "transfer_status", "pair", "engine", "transports", "gpu_pair",
+            "engine_without_rdma")  # fmt: skip
+"""What an arm has of the library itself."""
+
+
+class Watched:
+    """An arm, and whether anything of the library was asked of it."""
+
+    def __init__(self, arm: Any) -> None:
+        self._arm = arm
+        self.has_been_asked = False
+
+    def __getattr__(self, name: str) -> Any:
+        self.has_been_asked |= name in _LIBRARY
+        return getattr(self._arm, name)
+
+
 class OnGpus:
     """An arm whose pairs have their memory on two GPUs, reached over ``backend``."""
 
@@ -209,8 +226,18 @@ class Case(NamedTuple):
         return f"{self.section}-{self.body.__name__}{suffix}"
 
     def check(self, arm: Any) -> None:
-        """Assert it of ``arm``."""
-        self.body(OnGpus(arm, BACKEND_OF[self.place]) if self.place else arm)
+        """Assert it of ``arm``.
+
+        Raises:
+            AssertionError: it is not so, or the body has asked nothing of the library, so that it
+                would pass on any.
+        """
+        watched = Watched(arm)
+        self.body(OnGpus(watched, BACKEND_OF[self.place]) if self.place else watched)
+        assert watched.has_been_asked, (
+            f"{self.name}: its body has asked nothing of the library, and would pass on any; "
+            f"expected one of: {', '.join(f'arm.{name}' for name in _LIBRARY)}"
+        )
 
 
 class Cases:

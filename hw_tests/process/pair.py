@@ -46,6 +46,8 @@ class EngineProcess:
     process: AnyProcess
     options: EngineOptions
     idle_blocks: int
+    asked: set[Role] = field(default_factory=set)
+    """Gets the role of this engine with each command."""
 
     @property
     def ports(self) -> tuple[int, int]:
@@ -63,6 +65,7 @@ class EngineProcess:
         return str(self.options.side.settings["host_ip"])
 
     def call(self, command: str, **arguments: Any) -> Any:
+        self.asked.add(self.options.side.role)
         return self.process.call(command, **arguments)
 
     def snapshot(self) -> Snapshot:
@@ -96,6 +99,8 @@ class Engines:
 
     launchers: Mapping[Role, AnyLauncher]
     arm: ProcessArm
+    asked: set[Role] = field(default_factory=set)
+    """Roles whose engines were given commands, until somebody clears it."""
     _running: list[tuple[Mapping[str, Any], EngineProcess]] = field(default_factory=list)
     _of_test: list[EngineProcess] = field(default_factory=list)
 
@@ -184,7 +189,7 @@ class Engines:
             if ports is None and "choose another port" in str(error):
                 return None  # somebody has taken one meanwhile
             raise
-        engine = EngineProcess(process, options, 0)
+        engine = EngineProcess(process, options, 0, self.asked)
         engine.idle_blocks = engine.snapshot().free_blocks
         return engine
 

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hw_tests.arms.sim import SimArm, run_on_sim
 from hw_tests.conformance import CASES
-from hw_tests.conformance.arm import Case
+from hw_tests.conformance.arm import Arm, Case
 from sim.fabric.mori.session import IOEngineSession
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +29,22 @@ def test_a_difference_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(IOEngineSession, "alive", lambda session: True)
     with pytest.raises(AssertionError, match="RETRY_EXC"):
         run_on_sim(case.check)
+
+
+@pytest.mark.parametrize("place", [None, "xgmi"])
+def test_a_case_that_asks_nothing_of_the_library_fails(place: str | None) -> None:
+    """It would conform whatever the library does; one that asks for a pair may go on."""
+    library = SimpleNamespace(seconds=lambda: 0.0, pair=list, gpu_pair=lambda *_, **_more: [])
+
+    def idle(arm: Arm) -> None:
+        assert arm.seconds() == 0
+
+    def made(arm: Arm) -> None:
+        assert arm.pair() == []
+
+    with pytest.raises(AssertionError, match=r"9\.9-idle.*: its body has asked nothing of the lib"):
+        Case("9.9", idle, frozenset(), place).check(library)
+    Case("9.9", made, frozenset(), place).check(library)
 
 
 def test_only_the_system_and_a_nics_attributes_are_not_simulated() -> None:

@@ -6,7 +6,8 @@ import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_args
 
 import pytest
 from told_hosts import connected, facts, told_hosts
@@ -15,10 +16,12 @@ from hw_tests.child import ChildFailed
 from hw_tests.cluster.__main__ import main
 from hw_tests.cluster.agent import Agent
 from hw_tests.cluster.options import parse
-from hw_tests.cluster.report import Report
+from hw_tests.cluster.report import BOTH, HERE, Report
 from hw_tests.cluster.run import NotReady, examine_hosts, run_pair, take
 from hw_tests.cluster.suites import SUITES, Suite
 from hw_tests.process.launcher import free_port
+from hw_tests.process.messages import EngineOptions, Role, SideOptions
+from hw_tests.process.pair import EngineProcess
 
 LOCAL = ["--arm=sim", "--suite=pair"]
 
@@ -100,7 +103,7 @@ def test_a_host_of_which_less_is_told_is_another(tmp_path: Path) -> None:
 
 def run_file(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Report:
     """The report of a run between hosts whose only tests are in a file with this text."""
-    file = tmp_path / "test_between.py"
+    file = tmp_path / f"{tmp_path.name}.py"  # which no other test has imported
     file.write_text(text)
     monkeypatch.setitem(SUITES, "pair", Suite([], ["-p", "hw_tests.conftest", str(file)]))
     out = tmp_path / "out"
@@ -120,6 +123,65 @@ def test_a_collection_that_fails_is_a_failure(
     assert not report.is_cut_short
     assert "no_such_module" in report.tests[0].reason
     assert report.tests[0].how == "failed"
+
+
+_SIDES = """
+from types import SimpleNamespace
+import pytest
+
+@pytest.fixture
+def engines():
+    return SimpleNamespace(asked={"kv_consumer", "kv_producer"})
+
+def test_each_is_asked(engines):
+    engines.asked |= {"kv_consumer", "kv_producer"}
+
+def test_one_is_asked(engines):
+    engines.asked.add("kv_producer")
+
+def test_nobody_is_asked(engines):
+    pass
+
+def test_it_fails(engines):
+    assert not engines.asked, "what fixtures have asked is not the test's"
+    raise AssertionError("as it should")
+
+@pytest.mark.skip(reason="why not")
+def test_it_does_not_run(engines):
+    pass
+
+def test_without_engines():
+    pass
+"""
+
+
+def test_what_passes_without_a_command_to_each_side_was_not_between_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever fixtures it has; what fails or does not run is told of where it should have."""
+    report = run_file(_SIDES, tmp_path, monkeypatch)
+    assert [(test.name.rpartition("test_")[2], test.how, test.where)
+            for test in report.tests] == [
+        ("each_is_asked", "passed", BOTH),
+        ("one_is_asked", "passed", HERE),
+        ("nobody_is_asked", "passed", HERE),
+        ("it_fails", "failed", BOTH),
+        ("it_does_not_run", "not run", BOTH),
+        ("without_engines", "passed", HERE),
+    ]  # fmt: skip
+    assert "as it should" in report.tests[3].reason
+    assert report.problems == []
+
+
+def test_each_command_to_an_engine_is_known_by_its_role() -> None:
+    """Which is that of the host it goes to."""
+    asked: set[Role] = set()
+    for role in get_args(Role):
+        options = EngineOptions(SideOptions("llama", role, {}), 1, stands_in=True)
+        process: Any = SimpleNamespace(call=lambda command: command)
+        assert EngineProcess(process, options, 0, asked).call("snapshot") == "snapshot"
+        assert role in asked
+    assert asked == {*get_args(Role)}
 
 
 def test_a_signal_is_an_interruption(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
