@@ -203,6 +203,26 @@ def test_a_peer_of_the_same_versions_is_found_and_another_is_refused(node: Node)
     assert "--serve" in silent.remedy
 
 
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("rocm", lambda node: node.write("opt/rocm/.info/version", "7.1.0")),
+        ("mori", lambda node: answer(node, "mori", version="1.2.5")),
+        ("vllm", lambda node: answer(node, "vllm", version="0.33.0+rocm71")),
+        ("torch", lambda node: answer(node, "torch", version="2.12.0")),
+        ("connector", lambda node: answer(node, "connector", sources="ba9876543210")),
+    ],
+)
+def test_a_peer_has_to_be_the_same_in_each_of_these(node: Node, key: str, change: Break) -> None:
+    """What differs is named, and nothing else."""
+    with answering(node, 1) as address:
+        before = versions(node.host())[key]
+        change(node)
+        finding = examine(node.host(), [address])[-1]
+    assert not finding.ok
+    assert finding.found == f"{key} {before} there and {versions(node.host())[key]} here"
+
+
 @pytest.mark.parametrize("address", ["node2", "node2:http", ":6300"])
 def test_an_address_without_host_or_port_is_named(node: Node, address: str) -> None:
     assert "is not HOST:PORT" in examine(node.host(), [address])[-1].found
@@ -248,6 +268,23 @@ def test_json_lists_every_check_and_the_exit_code_says_whether_all_is_there(
     ]
     assert run(["doctor", "--hardware"]) == code
     assert ("ulimit -l unlimited" in capsys.readouterr().out) is broken
+
+
+def test_every_check_prints_what_it_saw_and_what_is_needed(
+    node: Node, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that pass, too; and each that does not, how to get there."""
+    empty = Node(node.root.parent / "recorded")
+    empty.root = node.root.parent / "empty"
+    empty.answers = dict.fromkeys(empty.answers, "No module")
+    monkeypatch.setenv("COLUMNS", "1000")  # so that no cell is wrapped
+    for machine in (node, empty):
+        monkeypatch.setattr(preflight, "Host", machine.host)
+        run(["doctor", "--hardware"])
+        told = " ".join(capsys.readouterr().out.split())
+        for finding in examine(machine.host()):
+            for what in (finding.name, finding.found, finding.needed, finding.remedy or ""):
+                assert what in told, finding
 
 
 def test_peers_without_hardware_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
