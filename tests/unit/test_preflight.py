@@ -213,14 +213,17 @@ def test_a_peer_of_the_same_versions_is_found_and_another_is_refused(node: Node)
         ("connector", lambda node: answer(node, "connector", sources="ba9876543210")),
     ],
 )
-def test_a_peer_has_to_be_the_same_in_each_of_these(node: Node, key: str, change: Break) -> None:
+def test_a_peer_has_to_be_the_same_in_each_of_these(
+    node: Node, tmp_path: Path, key: str, change: Break
+) -> None:
     """What differs is named, and nothing else."""
-    with answering(node, 1) as address:
-        before = versions(node.host())[key]
-        change(node)
+    peer = Node(tmp_path / "peer")
+    change(node)
+    with answering(peer, 1) as address:
         finding = examine(node.host(), [address])[-1]
     assert not finding.ok
-    assert finding.found == f"{key} {before} there and {versions(node.host())[key]} here"
+    theirs, ours = (versions(each.host()).get(key) for each in (peer, node))
+    assert finding.found == f"{key} {theirs} there and {ours} here"
 
 
 @pytest.mark.parametrize("address", ["node2", "node2:http", ":6300"])
