@@ -50,8 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (options.out / "parity.json").write_text(json.dumps(found, indent=1) + "\n")
     (options.out / "parity.txt").write_text(table(found))
     print(table(found))
-    if options.arm == "rocm":
-        print(NOTE)
     return 0
 
 
@@ -97,7 +95,8 @@ def _compared(
     simulated = predict(profile, [row.shape for row in alone])
     compared = [Compared(row, us) for row, us in zip(alone, simulated, strict=True)]
     settings = {key: str(value) for key, value in vars(options).items() if value is not None}
-    return document(compared, fitted, profile, settings)
+    found = document(compared, fitted, profile, settings)
+    return found | {"note": NOTE} if options.arm == "rocm" else found
 
 
 def _parser() -> argparse.ArgumentParser:

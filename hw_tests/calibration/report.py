@@ -117,4 +117,5 @@ def table(found: Mapping[str, Any]) -> str:
         )
     for name, others in found["undetermined"].items():
         text.append(f"{name}: {_reason(others)}")
+    text += [found["note"]] if "note" in found else []
     return "\n".join(text) + "\n"

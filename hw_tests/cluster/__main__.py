@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     if options.only_print:
         is_served = options.suite in SERVED
+        print(f"# {options.arm}: {NOTES[options.arm]}")
         print("\n".join(served_commands(options) if is_served else commands(options)))
         return 0
     if options.settings.way == "hand":

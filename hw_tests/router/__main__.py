@@ -13,6 +13,7 @@ from hw_tests.option_types import host, natural, parsed, port, seconds, url
 from hw_tests.router.app import Router, Timeouts
 from hw_tests.router.discovery import Discovery
 from hw_tests.router.engines import Engines
+from hw_tests.unverified import NOTE
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             parser.error(f"--ping-port {options.ping_port}: {error}; name a port that is free")
     timeouts = Timeouts(options.connect_timeout, options.timeout)
     router = Router(prefill, decode, timeouts, options.retries, discovery)
+    logging.info(NOTE)
     try:
         web.run_app(
             router.app(),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from hw_tests.calibration import __main__ as command
 from hw_tests.calibration.__main__ import main
 from hw_tests.calibration.fit import fit
 from hw_tests.calibration.model import latency_ns, numbers_of
@@ -84,6 +85,18 @@ def test_the_file_says_what_it_is_made_of(tmp_path: Path) -> None:
     text = path.read_text()
     assert "# Fitted to 8 rows of somewhere" in text
     assert "# notify_ns: the rows do not depend on it; kept" in text
+
+
+@pytest.mark.parametrize("arm", ["rocm", "sim"])
+def test_what_was_never_tried_on_hardware_says_so(
+    arm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In all that people read and programs, of the arm that is about hardware."""
+    monkeypatch.setattr(command, "_measured", lambda _options: rows_of(THOR2, batch=1, calls=1))
+    assert main(["--arm", arm, "--hardware", "here", "--out", str(tmp_path)]) == 0
+    told = [capsys.readouterr().out]
+    told += [(tmp_path / name).read_text() for name in ("parity.json", "parity.txt")]
+    assert ["unverified on hardware" in each for each in told] == [arm == "rocm"] * 3
 
 
 def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:

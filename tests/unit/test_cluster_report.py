@@ -359,6 +359,7 @@ def test_the_commands_can_be_printed(way: str, capsys: pytest.CaptureFixture[str
     """Nothing is run, and nothing is written."""
     assert main(["--way", way, *TWO, "--print", "--suite", "first"]) == 0
     said = capsys.readouterr().out
+    assert said.startswith("# rocm: unverified on hardware: ")
     for part in ("# kv_producer on node1", "# kv_consumer on node2", "-m hw_tests.cluster.agent"):
         assert part in said
     assert "hw_tests/test_conformance.py" in said

@@ -69,6 +69,7 @@ def test_the_commands_are_printed_with_their_hosts(
 ) -> None:
     assert main([*SERVE, "--suite", suite, "--control=c", "--", *TRACE]) == 0
     said = capsys.readouterr().out
+    assert said.startswith("# rocm: unverified on hardware: ")
     there = f"cd {ROOT} && env PYTHONPATH={ROOT} "
     assert f"# decode on node2, at http://10.0.0.2:8000\n{there}" in said
     assert f" {DECODE}\n" in said

@@ -352,6 +352,17 @@ def test_the_command_explains_itself(
     assert ended.value.code == (0 if "--help" in arguments else 2)
 
 
+def test_the_command_says_what_was_not_tried(caplog: pytest.LogCaptureFixture) -> None:
+    """In the log of whoever runs it in front of real engines, and before it serves."""
+    caplog.set_level(logging.INFO)
+    engines = ["--host=127.0.0.1", "--prefill=http://a", "--decode=http://b"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(SystemExit):
+            main([*engines, "--port", port])
+    assert "unverified on hardware" in caplog.text
+
+
 def test_the_router_needs_nothing_but_what_comes_with_vllm() -> None:
     """Neither vLLM itself nor this project's other packages: it runs on a machine without GPUs."""
     command = (
