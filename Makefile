@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 TEST_ENV := PYTHONHASHSEED=0 OMP_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench guard soak requirements docs bundle
+.PHONY: help setup demo test lint format bench guard soak requirements docs bundle mori
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
@@ -43,6 +43,9 @@ test: lint ## lint, then all tests but the soak runs, on two processes
 	@$(TEST_ENV) $(BIN)/python -m pytest -q -n 2 hw_tests --arm mori-cpu \
 		|| { echo "test: again, alone, what failed: its clock is real, and others use it too"; \
 		     $(TEST_ENV) $(BIN)/python -m pytest -q --last-failed hw_tests --arm mori-cpu; }
+
+mori: $(STAMP) ## build the released mori library for this CPU, in .mori-cpu; make test does so, too
+	@$(BIN)/python -m hw_tests.arms.mori_cpu.build
 
 soak: $(STAMP) ## the long runs that make test leaves out
 	@echo "soak: this may take hours"

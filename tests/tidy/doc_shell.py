@@ -116,6 +116,7 @@ TARGETS = {
     "demo": "tests/soak/test_shell_lines.py",
     "guard": "tests/unit/test_bench_guard.py",
     "bench": "tests/unit/test_bench.py",
+    "mori": "tests/contract/test_mori_cpu.py",
     "bundle": "tests/soak/test_bundle_offline.py",
     "soak": "a person, when there is time for it (docs/soak.md)",
 }
