@@ -31,9 +31,10 @@ def short_time(time_ns: int) -> str:
     return f"{time_ns} ns" if time_ns else "0 s"
 
 
-def replay_line(directory: Path) -> str:
-    """The command that runs an artifact again."""
-    return f"faultlab replay {shlex.quote(str(directory))}"
+def replay_line(directory: Path, overlay: Path | None = None) -> str:
+    """The command that runs an artifact again, with the sources in ``overlay`` if that is given."""
+    patched = [] if overlay is None else ["--overlay", str(overlay)]
+    return shlex.join(["faultlab", "replay", str(directory), *patched])
 
 
 def what_runs(scenario: Scenario) -> str:

@@ -17,7 +17,7 @@ from faults.campaign.swarm import SwarmOptions
 from faults.campaign.vllm_defects import VLLM_DEFECTS
 from faults.cli.coverage_table import print_coverage
 from faults.cli.outcome import ExitCode
-from faults.cli.run_summary import print_plain
+from faults.cli.run_summary import print_plain, render_kept_story
 from faults.plural import counted
 from faults.story import rank_of
 from faults.wording import replay_line, with_epilogue_explained
@@ -60,8 +60,8 @@ def render(
     out: Path | None = None,
     is_merged: bool = False,
 ) -> None:
-    """For people; if a group is new, the last line replays it. ``options`` and ``out`` are those of
-    the campaign; ``is_merged``: it was put together from shards."""
+    """For people; if a group is new, its story and the line that replays it come last. ``options``
+    and ``out`` are those of the campaign; ``is_merged``: it was put together from shards."""
     lasted = f"{document['wall_s']:.1f} s"
     print_plain(
         console,
@@ -106,7 +106,16 @@ def render(
     new = [group for group in document["groups"] if not group["known"]]
     if new:
         first = min(new, key=lambda group: rank_of(group["group"].partition("/")[0]))
-        print_plain(console, f"\nto see {first['group']} come about:\n{_again(first, options)}")
+        render_first(console, first, f"to see {first['group']} come about", _again(first, options))
+
+
+def render_first(console: Console, group: dict[str, Any], title: str, again: str) -> None:
+    """What ends a summary: the sentence of ``group``, the story of its run if that was kept, and
+    under ``title`` the command line that shows more of it."""
+    console.print(f"\n[bold red]{group['group']}[/]")
+    print_plain(console, f"  {with_epilogue_explained(group['detail'])}")
+    render_kept_story(console, group["artifact"])
+    print_plain(console, f"\n{title}:\n{again}")
 
 
 def how_to_go_on(out: Path | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from faults.campaign.result import MEANINGS
-from faults.cli.campaign_summary import how_to_go_on
+from faults.cli.campaign_summary import how_to_go_on, render_first
 from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain
 from faults.directories import SIDES
@@ -64,7 +64,7 @@ def render(document: dict[str, Any], out: Path | None, console: Console) -> None
         print_plain(console, f"in a browser: faultlab report {shlex.quote(str(out))}")
     if counting := _counting(document):
         first = min(counting, key=lambda entry: rank_of(entry["group"].partition("/")[0]))
-        print_plain(console, f"to see {first['group']}, which is new:\n{first['run_again']}")
+        render_first(console, first, f"to see {first['group']}, which is new", first["run_again"])
 
 
 def _counting(document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -132,3 +132,6 @@ def _render(document: dict[str, Any], tried: str, console: Console) -> None:
         rest = shlex.join(["faultlab", "mutants", "--seeds", tried, *left])
         print_plain(console, f"not run: {counted(len(left), 'mutant')}, as it was interrupted")
         print_plain(console, f"to run the rest: {rest}")
+    if missed := document["not_caught"]:
+        again = shlex.join(["faultlab", "mutants", "--seeds", tried, *missed])
+        print_plain(console, f"to try those again that were not caught:\n{again}")

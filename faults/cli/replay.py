@@ -16,6 +16,7 @@ from faults.cli.outcome import CannotRunError, ExitCode, JsonFlag, Outcome, RunP
 from faults.cli.run_summary import print_plain, render_run
 from faults.cli.simulate import simulate
 from faults.replay import Comparison, ReplayStatus, compare
+from faults.wording import replay_line
 from sim.errors import UsageError
 from sim.outcome import RunResult
 from sim.scenario import Scenario, with_settings
@@ -74,6 +75,7 @@ def command(
             result=result,
             comparison=comparison,
             directory=directory,
+            overlay=overlay,
         ),
         exit_code=EXIT_CODES[comparison.status],
     )
@@ -112,6 +114,7 @@ def _render(
     result: RunResult,
     comparison: Comparison,
     directory: Path,
+    overlay: Path | None,
 ) -> None:
     same = recorded.event_hash == result.outcome.event_hash
     render_run(console, scenario, result, saved=None)
@@ -131,3 +134,5 @@ def _render(
         print_plain(console, f"  damage: {comparison.damage}")
     if not same:
         print_plain(console, f"  first difference: {comparison.first_divergence}")
+    if result.outcome.violations:
+        print_plain(console, f"to run it again:\n{replay_line(directory, overlay)}")

@@ -13,6 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from faults import artifact
 from faults.artifact import REPORT_FILE
 from faults.grouping import FindingGroup, group
 from faults.plural import counted
@@ -21,6 +22,7 @@ from faults.struck import fault_names, fault_sentences
 from faults.wording import replay_line, what_runs
 from sim.acceptance import Acceptance
 from sim.engine.connectors import CONNECTORS
+from sim.errors import UsageError
 from sim.kernel.log import Record
 from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
@@ -46,6 +48,19 @@ def render_findings(console: Console, result: RunResult) -> None:
     if result.outcome.violations:
         _render_violations(console, result.outcome)
         _render_story(console, tell(result.log.records, result.outcome.violations))
+
+
+def render_kept_story(console: Console, directory: str | None) -> None:
+    """How the run in ``directory`` came about; nothing if none was kept, or it cannot be read,
+    which is told to whoever replays it."""
+    if directory is None:
+        return
+    try:
+        recorded = artifact.read_outcome(Path(directory))
+        records = artifact.read_records(Path(directory), recorded)
+    except UsageError:
+        return
+    _render_story(console, tell(records, recorded.violations))
 
 
 def render_saved(console: Console, directory: Path) -> None:

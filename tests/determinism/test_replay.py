@@ -125,9 +125,10 @@ def test_a_pass_is_the_same_pass(passing: Path, replay: Replay) -> None:
 def test_people_are_told_the_status_and_the_hash(
     failing: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """After the summary of the run itself."""
+    """After the summary of the run itself; the last line runs it again."""
     assert dispatch.run(["replay", str(failing)]) == 1
     out = capsys.readouterr().out
+    assert out.splitlines()[-1] == f"faultlab replay {failing}"
     assert f"reproduced: {failing}" in out
     assert "the event hash is the recorded one" in out
 
