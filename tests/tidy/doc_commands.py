@@ -24,6 +24,7 @@ from faults.cli import dispatch
 
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")),
+    *(ROOT / name for name in ("reproducers/README.md", "sim/DIVERGENCE.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 RUN = re.compile(r"^<!-- (?P<how>run(?:: exit (?P<code>\d+))?|long) -->\n```console\n"

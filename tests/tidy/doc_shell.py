@@ -54,6 +54,7 @@ ELSEWHERE = {
     "pip install --no-deps -r requirements/cpu.txt": "make setup",
     "pip install -e .": "make setup",
     "make soak": "make soak",
+    "pytest reproducers": "tests/scenario/test_reproducers.py",
     "pytest hw_tests": "make test",
     "pytest hw_tests -k process": "make test",
     "pytest hw_tests --arm mori-cpu -n 2": "make test",
