@@ -16,13 +16,13 @@ from sim.engine.engine import Engine
 from sim.engine.options import EngineOptions
 from sim.kernel import Node
 from sim.model.presets import get_preset
-from sim.scenario import Scenario, check_memory, default_num_blocks, longest_request
+from sim.pool import pool_of
+from sim.scenario import Scenario
 from sim.workload import RequestSpec
 from sim.world import World
 
 _HANDSHAKE_PORT, _NOTIFY_PORT, _HTTP_PORT = 6301, 61005, 8000
 _PORTS_PER_INSTANCE = 100  # for the offsets that connectors add for their ranks
-_SHORTEST_LENGTH = 256
 
 
 class Deployment:
@@ -56,7 +56,7 @@ class Deployment:
 
     def _instance(self, name: str, role: Role | None, options: EngineOptions) -> list[Engine]:
         scenario, node = self._scenario, self._node(name)
-        num_blocks, max_model_len = self._capacity()
+        num_blocks, max_model_len = pool_of(scenario, self._requests)
         connector = None if role is None else self._connector(role, node)
         self._instances += 1
         group = DataParallelGroup(self._world.kernel, name, options.data_parallel_size)
@@ -89,33 +89,6 @@ class Deployment:
         """Of every engine."""
         speculation = self._scenario.speculation
         return msgspec.structs.replace(self._scenario.engine, speculation=speculation)
-
-    def _capacity(self) -> tuple[int, int]:
-        """Blocks of each rank, and the longest request in tokens."""
-        scenario = self._scenario
-        options, preset = self._options, get_preset(scenario.model)
-        drafts = options.num_speculative_tokens
-        method = options.speculation.method if options.speculation else None
-        # Room for drafts behind the last token, or the last steps would have fewer than others.
-        longest = max(longest_request(self._requests), _SHORTEST_LENGTH) + 2 * drafts
-        block_size = preset.tokens_per_block(options.tp_size, scenario.geometry, drafts)
-        bytes_per_token = preset.bytes_per_token(options.tp_size, scenario.geometry, method)
-        blocks_for_longest = -(-longest // block_size)
-        # vLLM refuses a pool that cannot hold one request of the maximum length.
-        num_blocks = options.num_blocks or max(
-            (blocks_for_longest + 1 + drafts) * preset.num_groups + 1,
-            default_num_blocks(
-                self._requests,
-                block_size,
-                options.max_num_seqs,
-                bytes_per_token=bytes_per_token,
-                num_ranks=scenario.num_ranks,
-                num_groups=preset.num_groups,
-                num_speculative_tokens=drafts,
-            ),
-        )
-        check_memory(num_blocks, block_size, bytes_per_token, preset.num_groups)
-        return num_blocks, blocks_for_longest * block_size
 
     def _connector(self, role: Role, node: Node) -> ConnectorSetup:
         """Instances on one machine are configured with ports of their own, as they have to be."""

@@ -15,6 +15,9 @@ from faults.cli.outcome import JsonFlag, Outcome, RunPath
 from faults.cli.run_summary import print_plain
 from faults.trace import build
 from sim.errors import UsageError
+from sim.kernel.seed import Seed
+from sim.pool import pool_of
+from sim.scenario import Scenario, workload_of
 
 TRACE_FILE = "trace.json"
 
@@ -47,7 +50,7 @@ def command(
     about = {"event_hash": recorded.event_hash, **recorded.versions}
     trace = build(
         artifact.read_events(directory, recorded),
-        num_blocks=scenario.engine.num_blocks,
+        num_blocks=_pool_size(scenario),
         about=about,
     )
     try:
@@ -56,6 +59,16 @@ def command(
         raise UsageError(f"{file}: cannot be written: {error.strerror}") from error
     document = {"written": str(file), "events": len(trace.traceEvents)}
     return Outcome(document, partial(_render, file))
+
+
+def _pool_size(scenario: Scenario) -> int | None:
+    """Blocks of each rank's pool; None if the trace that it depends on cannot be read any more."""
+    try:
+        requests = workload_of(scenario, Seed(scenario.seed).stream("workload"))
+        num_blocks, _ = pool_of(scenario, requests)
+    except UsageError:
+        return None
+    return num_blocks
 
 
 def _render(file: Path, console: Console) -> None:

@@ -34,8 +34,7 @@ def build(records: Iterable[Record], *, num_blocks: int | None, about: dict[str,
 
     Args:
         records: the event log, in order of time.
-        num_blocks: size of every engine's pool, if the scenario fixes it; else free blocks are
-            not known, and those that are held are counted only.
+        num_blocks: size of every engine's pool; if it is not known, only held blocks are counted.
         about: what the file says about itself.
     """
     return _Builder(num_blocks).build(records, about)

@@ -13,7 +13,7 @@ NULL_BLOCK = 0
 class Counts:
     """Follows records; each method returns the engine's new values.
 
-    ``num_blocks`` is the size of every engine's pool, if the scenario fixes it.
+    ``num_blocks`` is the size of every engine's pool, if it is known.
     """
 
     def __init__(self, num_blocks: int | None) -> None:

@@ -12,8 +12,9 @@ from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
 from faults.trace import Trace, build
 from faults.trace.events import Counter, End, FlowEnd, FlowStart, Named
+from sim.pool import pool_of
 
-PASSING = ["run", "--requests", "2", "--set", "length_scale=0.02", "--set", "num_blocks=100"]
+PASSING = ["run", "--requests", "2", "--set", "length_scale=0.02"]
 
 
 class Log:
@@ -125,8 +126,16 @@ def test_the_file_of_a_real_run_is_as_the_format_wants_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No rule of the format is broken, every event has exactly its fields, and nothing that was
-    there is overwritten."""
+    there is overwritten. Free blocks are those of the pools that the run had, which its scenario
+    leaves open."""
     monkeypatch.chdir(tmp_path)
+    pools: list[int] = []
+
+    def noted(*arguments: Any) -> tuple[int, int]:
+        pools.append(pool_of(*arguments)[0])
+        return pool_of(*arguments)
+
+    monkeypatch.setattr("sim.deployment.pool_of", noted)
     assert dispatch.run([*PASSING, "--out", "kept"]) == ExitCode.OK
     capsys.readouterr()
     assert dispatch.run(["trace", "kept", "--json"]) == ExitCode.OK
@@ -137,6 +146,9 @@ def test_the_file_of_a_real_run_is_as_the_format_wants_it(
     assert any(isinstance(e, FlowEnd) for e in events)
     lanes = {e.args["name"] for e in events if isinstance(e, Named)}
     assert {"router", "engine p0", "engine d0", "rank 0", "network card of d0"} <= lanes
+    blocks = [e.args for e in events if isinstance(e, Counter) and e.name == "blocks of d0"]
+    the_run = pools[-1]  # before it, a process has a rehearsal with a pool of its own
+    assert {counted["free"] + counted["held"] + 1 for counted in blocks} == {the_run}
     assert dispatch.run(["trace", "kept"]) == ExitCode.BAD_USAGE
     assert "trace.json: exists already" in capsys.readouterr().err
     assert dispatch.run(["trace", "kept", "--force"]) == ExitCode.OK
