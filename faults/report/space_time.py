@@ -6,7 +6,8 @@ Rows are in order of time and not to scale; a long gap has a row that says how l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from textwrap import wrap
 
 from markupsafe import Markup
 
@@ -18,19 +19,23 @@ from faults.wording import short_time
 from sim.kernel.log import Record
 from sim.units import MS, ns_to_seconds
 
-_TIME, _LANE, _ROW, _HEAD, _WORDS = 92, 74, 19, 44, 680
-_LONGEST_TEXT = 100
+_TIME, _LANE, _ROW, _HEAD = 92, 74, 19, 44
+_LINE, _MAX_LINES = 74, 3  # letters, and lines of one sentence
+# Room for them in a wide font (DejaVu Sans), so that two engines fit into a page of 1,280 pixels.
+_WORDS = 7.7 * _LINE
 _GAP_NS = 100 * MS
 
 
 @dataclass
 class _Row:
-    """``happening`` is None where there is nothing but a gap."""
+    """``happening`` is None where there is nothing but a gap; ``is_more`` says that the row goes
+    on with the sentence of the one before."""
 
     time_ns: int
     happening: Happening | None
     text: str
     is_end: bool = False
+    is_more: bool = False
 
 
 def space_time(records: Sequence[Record], focus: Focus) -> tuple[Markup, int]:
@@ -52,8 +57,14 @@ def _rows(shown: Sequence[Happening]) -> list[_Row]:
         gap_ns = row.time_ns - with_gaps[-1].time_ns if with_gaps else 0
         if gap_ns > _GAP_NS:
             with_gaps.append(_Row(row.time_ns, None, f"{short_time(gap_ns)} pass"))
-        with_gaps.append(row)
+        with_gaps += _in_lines(row)
     return with_gaps
+
+
+def _in_lines(row: _Row) -> list[_Row]:
+    """A row for each line of its sentence, of which the first has the mark."""
+    first, *more = wrap(row.text, _LINE, max_lines=_MAX_LINES, placeholder=" …") or [""]
+    return [replace(row, text=first), *(replace(row, text=line, is_more=True) for line in more)]
 
 
 class _Picture:
@@ -107,17 +118,18 @@ class _Picture:
         style = row.happening.style
         if row.is_end and not shown:
             shown, style = "arrives", "faint"
-        children: list[str] = [shown]
-        if len(shown) > _LONGEST_TEXT:
-            children = [svg.tag("title", shown), shown[: _LONGEST_TEXT - 1] + "…"]
-        return svg.tag("text", *children, x=self._words, y=y + 4, class_=f"words {style}")
+        return svg.text(self._words, y + 4, shown, f"words {style}")
 
     def _marks(self) -> list[Markup]:
-        ends = {id(row.happening): i for i, row in enumerate(self._rows) if row.is_end}
+        ends = {
+            id(row.happening): i
+            for i, row in enumerate(self._rows)
+            if row.is_end and not row.is_more
+        }
         parts = []
         for number, row in enumerate(self._rows):
             happening = row.happening
-            if happening is not None and not row.is_end:
+            if happening is not None and not row.is_end and not row.is_more:
                 parts += self._mark(happening, self._y(number), ends.get(id(happening)))
         return parts
 

@@ -44,20 +44,33 @@
       || place.y + place.height > height;
   };
 
+  const isHidden = (text) => {
+    const box = text.closest(".scroll");
+    return box && text.getBoundingClientRect().right > box.getBoundingClientRect().right + 1;
+  };
+
   document.querySelectorAll("details").forEach((part) => { part.open = true; });
-  const texts = {}, cut = [];
+  const texts = {}, cut = [], wrapped = [], hidden = [];
   const words = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = words.nextNode(); node; node = words.nextNode()) {
     const element = node.parentElement, said = node.data.trim();
     if (!said || element.tagName === "title" || !element.checkVisibility()) continue;
     const isDrawn = element instanceof SVGElement;
     if (isDrawn && isCut(element)) cut.push(said);
+    if (isDrawn && isHidden(element)) hidden.push(said);
     const ink = isDrawn ? styleOf(element).fill : styleOf(element).color;
     const ground = (isDrawn && boxBehind(element)) || groundOf(element);
     texts[`${ink} on ${ground}`] ??= {contrast: contrast(ink, ground), text: said};
   }
   for (const box of document.querySelectorAll("pre.command")) {
     if (box.scrollWidth > box.clientWidth) cut.push(box.textContent);
+  }
+  for (const head of document.querySelectorAll("table.grid tr:first-child th")) {
+    if (!head.checkVisibility()) continue;
+    const words = document.createRange();
+    words.selectNodeContents(head);
+    const lines = new Set([...words.getClientRects()].map((line) => Math.round(line.top)));
+    if (lines.size > 1) wrapped.push(head.textContent);
   }
   const strokes = (selector) => [...document.querySelectorAll(selector)]
     .filter((path) => path.checkVisibility() && path.getTotalLength() > 0)
@@ -67,6 +80,8 @@
     ground: channels(groundOf(document.body)).slice(0, 3),
     texts: Object.entries(texts).map(([colours, told]) => ({colours, ...told})),
     cut,
+    wrapped,
+    hidden,
     crosses: strokes("svg path.violation"),
     wrongTransfers: strokes("svg path.arrow.wrong"),
   };

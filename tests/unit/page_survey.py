@@ -10,7 +10,7 @@ from chromium import Tab, tab
 
 SCHEMES = {"light": 255, "dark": 20}
 """Each with how bright the ground of a page is, in its red."""
-WIDTHS = (1280, 400)
+WIDTHS = (1280, 1000, 400)
 
 _SURVEY = Path(__file__).with_suffix(".js").read_text()
 
@@ -28,6 +28,9 @@ class View:
         wide = self.seen["pageWidth"]
         found = [f"the page is {wide} pixels wide"] if wide > self.width else []
         found += [f"cut off: {text}" for text in self.seen["cut"]]
+        if self.width == max(WIDTHS):  # else a drawing may have to be scrolled
+            found += [f"hidden: {text}" for text in self.seen["hidden"]]
+        found += [f"wrapped: {text}" for text in self.seen["wrapped"]]
         found += [
             f"contrast {text['contrast']:.1f}, {text['colours']}: {text['text']}"
             for text in self.seen["texts"]

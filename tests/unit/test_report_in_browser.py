@@ -23,7 +23,10 @@ _MANY = 10_000
 _BAD = """<!DOCTYPE html><html><body style="background: white"><script>nothing()</script>
 <img src="gone.png"><p style="color: #bbb; width: 2000px">faint and wide</p>
 <svg viewBox="0 0 20 20" width="20" height="20"><text y="15">longer than that</text></svg>
-<pre class="command" style="width: 90px; overflow-x: auto">faultlab campaign --seeds 9</pre></body>
+<div class="scroll" style="width: 30px; overflow: hidden"><svg viewBox="0 0 300 20" width="300">
+<text y="15">behind the edge</text></svg></div>
+<pre class="command" style="width: 90px; overflow-x: auto">faultlab campaign --seeds 9</pre>
+<table class="grid"><tr><th style="width: 9px">such as</th></tr></table></body>
 """
 
 
@@ -84,7 +87,14 @@ def test_what_is_wrong_with_a_page_is_seen(surveys: dict[str, Survey]) -> None:
     """Each of the faults that the other pages do not have."""
     page = surveys["bad"]
     words = " ".join(page.faults())
-    for told in ("pixels wide", "contrast 1.9", "cut off: longer than that", "cut off: faultlab"):
+    for told in (
+        "pixels wide",
+        "contrast 1.9",
+        "cut off: longer than that",
+        "cut off: faultlab",
+        "wrapped: such as",
+        "hidden: behind the edge",
+    ):
         assert told in words
     assert [Path(address).name for address in page.requests] == ["bad.html", "gone.png"]
     assert len(page.complaints) >= 2
