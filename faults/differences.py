@@ -1,12 +1,14 @@
 """Where two recorded runs part: in what they were given, in their histories, in what came of it.
 
 Of runs with different connectors only what engines, router and faults did is compared: the messages
-and transfers of two connectors have nothing in common.
+and transfers of two connectors have nothing in common. They take their own time for these, so all
+times differ from the first transfer on, and with them the order in which things happen on different
+engines. What tells something is what each engine did, and the router for each request, in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -72,7 +74,8 @@ class Side:
 
 
 class Parting(msgspec.Struct, frozen=True, kw_only=True):
-    """The first records that differ, in words; ``number`` counts those that are compared from 1."""
+    """The first records that differ, in words; ``number`` counts those that are compared from 1, of
+    different connectors on that engine, or by the router for that request."""
 
     number: int
     time_s: float
@@ -117,21 +120,83 @@ def _is_epilogue(request: tuple[Any, ...]) -> bool:
 
 
 def parting(a: Side, b: Side) -> Parting | None:
-    """Where the histories part; None if all records that are compared are equal."""
+    """Where the histories part; None if all records that are compared are equal, of different
+    connectors but for their times."""
+    fork = _fork(a, b)
+    if fork is None:
+        return None
+    return Parting(
+        number=fork.number,
+        time_s=fork.time_ns / 1e9,
+        before=None if fork.before is None else _shown(fork.before),
+        a=_shown(fork.one),
+        b=_shown(fork.other),
+    )
+
+
+def times_part(a: Side, b: Side) -> float | None:
+    """The virtual second from which on only times differ, before the histories of two connectors
+    part; None if that does not come first."""
+    if is_all_compared(a, b):
+        return None
+    first, fork = _first_apart(_compared(a, b), _compared(b, a), _whole), _fork(a, b)
+    if first is None or (fork is not None and first.time_ns >= fork.time_ns):
+        return None
+    return first.time_ns / 1e9
+
+
+@dataclass(frozen=True)
+class _Fork:
+    """The first two records that are not alike, of which one may be missing, and the last alike."""
+
+    number: int
+    before: Record | None
+    one: Record | None
+    other: Record | None
+
+    @property
+    def time_ns(self) -> int:
+        return min(r.time_ns for r in (self.one, self.other) if r is not None)
+
+
+def _fork(a: Side, b: Side) -> _Fork | None:
+    if is_all_compared(a, b):
+        return _first_apart(_compared(a, b), _compared(b, a), _whole)
+    one, other = _by_doer(_compared(a, b)), _by_doer(_compared(b, a))
+    forks = [
+        _first_apart(one.get(doer, []), other.get(doer, []), _without_time)
+        for doer in dict.fromkeys([*one, *other])
+    ]
+    return min((f for f in forks if f is not None), key=lambda f: f.time_ns, default=None)
+
+
+def _first_apart(
+    one: Iterable[Record], other: Iterable[Record], told: Callable[[Record | None], object]
+) -> _Fork | None:
     before = None
-    both = zip_longest(_compared(a, b), _compared(b, a))
-    for number, (one, other) in enumerate(both, start=1):
-        if one != other:
-            first = min((r for r in (one, other) if r is not None), key=lambda r: r.time_ns)
-            return Parting(
-                number=number,
-                time_s=first.time_ns / 1e9,
-                before=None if before is None else _shown(before),
-                a=_shown(one),
-                b=_shown(other),
-            )
-        before = one
+    for number, (left, right) in enumerate(zip_longest(one, other), start=1):
+        if told(left) != told(right):
+            return _Fork(number, before, left, right)
+        before = left
     return None
+
+
+def _whole(record: Record | None) -> object:
+    return record
+
+
+def _without_time(record: Record | None) -> object:
+    return None if record is None else (record.kind, record.fields)
+
+
+def _by_doer(records: Iterable[Record]) -> dict[tuple[str, str], list[Record]]:
+    """What each engine did, and the router for each request, in order."""
+    done: dict[tuple[str, str], list[Record]] = {}
+    for record in records:
+        of_router = record.actor == "router"
+        name = record.fields.get("request" if of_router else "node", "")
+        done.setdefault((record.actor if of_router else "", str(name)), []).append(record)
+    return done
 
 
 def ends(a: Side, b: Side) -> dict[str, tuple[str, str]]:
@@ -181,11 +246,10 @@ def _of_the_same(violation: Violation) -> Violation:
 def _about(a: Side, b: Side) -> list[Violation]:
     """Where no rule was broken: the request that ended in two ways, or that the parting names."""
     requests = [*ends(a, b)]
-    for one, other in zip_longest(_compared(a, b), _compared(b, a)):
-        if one != other:
-            named = [r.fields.get("request") for r in (one, other) if r is not None]
-            requests += [logical_id(str(name)) for name in named if name]
-            break
+    fork = _fork(a, b)
+    if fork is not None:
+        named = [r.fields.get("request") for r in (fork.one, fork.other) if r is not None]
+        requests += [logical_id(str(name)) for name in named if name]
     return [Violation(NO_RULE, 0.0, None, name, "", {}) for name in requests[:1]]
 
 

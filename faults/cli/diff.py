@@ -24,7 +24,8 @@ from sim.units import ns_to_seconds
 _SHOWN = 8
 _NOT_COMPARED = (
     "The connectors are not the same, so only what engines, router and faults did is compared: "
-    "messages, transfers and what went on inside the connectors are not."
+    "messages, transfers and what went on inside the connectors are not. Times always differ, so "
+    "each engine's history is compared without them."
 )
 
 
@@ -62,6 +63,7 @@ def _document(a: Side, b: Side) -> dict[str, Any]:
         "given": differences.given(a, b),
         "comparable": is_comparable,
         "compares_everything": differences.is_all_compared(a, b),
+        "times_part_s": differences.times_part(a, b) if is_comparable else None,
         "parting": msgspec.to_builtins(differences.parting(a, b)) if is_comparable else None,
         "ends": {name: list(pair) for name, pair in ends.items()},
         "outputs": {
@@ -127,7 +129,7 @@ def _workload(side: Side) -> str:
 def _render_histories(console: Console, document: dict[str, Any]) -> None:
     if not document["compares_everything"]:
         print_plain(console, f"\n{_NOT_COMPARED}")
-    _list(console, "first difference", _parting(document["parting"]))
+    _list(console, "first difference", _parting(document))
     ended = [f"{name}: {one} and {other}" for name, (one, other) in document["ends"].items()]
     _list(console, "how requests ended", _first(ended))
     outputs = [
@@ -137,11 +139,14 @@ def _render_histories(console: Console, document: dict[str, Any]) -> None:
     _list(console, "outputs that differ", _first(outputs))
 
 
-def _parting(parting: dict[str, Any] | None) -> list[str]:
+def _parting(document: dict[str, Any]) -> list[str]:
+    times, parting = document["times_part_s"], document["parting"]
+    earlier = [] if times is None else [f"times alone differ earlier, from {times:.6f} s on"]
     if parting is None:
-        return ["none in what is compared; the order of tasks differs, or what connectors did"]
+        none = "none in what is compared; the order of tasks differs, or what connectors did"
+        return [none, *earlier]
     before = [f"after {parting['before']}"] if parting["before"] else []
-    return [*before, f"A: {parting['a']}", f"B: {parting['b']}"]
+    return [*before, f"A: {parting['a']}", f"B: {parting['b']}", *earlier]
 
 
 def _first(lines: list[str]) -> list[str]:

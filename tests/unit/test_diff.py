@@ -228,6 +228,42 @@ def test_of_two_connectors_only_what_both_have_is_compared(
     assert f"outputs that differ req-1: {line}" in text
 
 
+def test_of_two_connectors_a_later_time_is_no_difference_and_another_order_is_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One loads in 3 ns, the other in 5, during which p0 lets go of blocks: that tells nothing.
+    That p0 gives the blocks away before it lets go of them elsewhere does."""
+
+    def ran(connector: str, load: int, *freed_and_held: str) -> Side:
+        began = {"node": "d0", "rank": 0, "requests": [["r0-d0", 5, 6]]}
+        held = {"group": 0, "blocks": [[1, 2]]}
+        records = [
+            Record(1, "d0/core/main", "blocks-held", {"node": "d0", "request": "r0-d0", **held}),
+            Record(1 + load, "hw", "forward-began", began),
+            *(
+                Record(5 + place, "p0/core/main", kind, {"node": "p0", "request": "r0-p0", **held})
+                for place, kind in enumerate(freed_and_held)
+            ),
+        ]
+        records.sort(key=lambda record: record.time_ns)
+        return Side(Path(), Scenario(connector=connector), passed(connector), records)
+
+    sides = {
+        "a": ran("moriio", 3, "blocks-freed", "blocks-held"),
+        "late": ran("hybrid", 5, "blocks-freed", "blocks-held"),
+        "other": ran("hybrid", 5, "blocks-held", "blocks-freed"),
+    }
+    monkeypatch.setattr(Side, "read", lambda path: sides[str(path)])
+    document, text = diff(capsys, "a", "late")
+    assert (document["parting"], document["times_part_s"]) == (None, 4e-9)
+    assert "times alone differ earlier, from 0.000000 s on" in text
+    document, text = diff(capsys, "a", "other")
+    parted = document["parting"]
+    assert parted["a"].startswith("blocks-freed at 0.000000005 s in p0/core/main")
+    assert parted["b"].startswith("blocks-held at 0.000000005 s in p0/core/main")
+    assert (parted["number"], document["times_part_s"]) == (1, 4e-9)
+
+
 def test_a_run_is_the_same_as_itself(capsys: pytest.CaptureFixture[str]) -> None:
     """To the order of tasks; and what is no run is refused by name."""
     dispatch.run([*SMALL, "--out", "a"])
