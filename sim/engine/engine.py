@@ -16,7 +16,7 @@ from vllm.config import VllmConfig
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest, EngineCoreRequestType
 
 from sim.device import Gate
-from sim.engine.configuration import config_of
+from sim.engine.configuration import blocks_of_longest_request, config_of
 from sim.engine.core import ClientOutputs, EngineLoop, LockstepLoop
 from sim.engine.data_parallel import DataParallelGroup, HostGroup, needs_lockstep
 from sim.engine.executors import MultiProcessExecutor, SingleProcessExecutor
@@ -287,6 +287,11 @@ class Engine:
 
     def layer_specs(self, vllm_config: VllmConfig) -> dict[str, Any]:
         return self.preset.cache_specs(self.options.tp_size, self.geometry, vllm_config)
+
+    def blocks_of_longest_request(self) -> list[int]:
+        """What vLLM reserves for it in each KV cache group, once the engine has a configuration."""
+        assert self._config is not None
+        return blocks_of_longest_request(self, self._config)
 
     def start_rank_process(self, rank: int) -> GuestProcess:
         return self._new_process(f"rank{rank}")

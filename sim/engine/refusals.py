@@ -99,16 +99,17 @@ def _hint_at_ranks(engine: Engine, reason: str) -> str:
 
 
 def _no_room(engine: Engine) -> str:
-    tokens = engine.max_model_len
-    options, preset = engine.options, engine.preset
-    drafts = options.num_speculative_tokens
-    block_size = preset.tokens_per_block(options.tp_size, engine.geometry, drafts)
-    # A window that begins in the middle of a block takes one more.
-    enough = (-(-tokens // block_size) + 1 + drafts) * preset.num_groups + 1
-    unset = "" if options.num_blocks is None else ", or leave the key out"
+    blocks = engine.blocks_of_longest_request()
+    enough = sum(blocks) + 1
+    groups = "" if len(blocks) == 1 else f" in {len(blocks)} KV cache groups ({_sum(blocks)})"
+    unset = "" if engine.options.num_blocks is None else ", or leave the key out"
     return (
         f"its pool of {engine.num_blocks} blocks (engine.num_blocks) does not hold the longest "
-        f"request of its model {preset.name} ({tokens} tokens, in whole blocks of {block_size} for "
-        f"each of {preset.num_groups} KV cache groups); {enough} blocks are enough for it: --set "
+        f"request of its model {engine.preset.name}: for {engine.max_model_len} tokens vLLM "
+        f"reserves {sum(blocks)} blocks{groups}, and it keeps one more to itself; --set "
         f"engine.num_blocks={enough}{unset}"
     )
+
+
+def _sum(blocks: list[int]) -> str:
+    return " + ".join(str(number) for number in blocks)
