@@ -66,5 +66,5 @@ def blocks_of_longest_request(engine: Engine, config: VllmConfig) -> list[int]:
 
 def _pages(config: VllmConfig, spec: KVCacheSpec) -> int:
     if isinstance(spec, UniformTypeKVCacheSpecs):
-        return spec.max_memory_usage_pages(config)
-    return cdiv(spec.max_memory_usage_bytes(config), spec.page_size_bytes)
+        return int(spec.max_memory_usage_pages(config))
+    return int(cdiv(spec.max_memory_usage_bytes(config), spec.page_size_bytes))
