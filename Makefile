@@ -59,8 +59,8 @@ docs: $(STAMP) ## build the documents as a site, in build/site
 	@echo "docs: open build/site/index.html"
 	@echo "docs: to search as well: python -m http.server -d build/site, then http://localhost:8000"
 
-guard: $(STAMP) ## fail if the testbed has become slower than recorded, by ratios
-	@$(BIN)/faultlab bench --guard
+guard: $(STAMP) ## fail if the testbed has become slower than recorded, or than in AGAINST=DIR
+	@$(BIN)/faultlab bench --guard $(if $(AGAINST),--against "$(AGAINST)")
 
 requirements: $(STAMP) ## bring the tests in docs/requirements.md up to date
 	@$(BIN)/python tests/tidy/requirement_rows.py

@@ -3,7 +3,9 @@
 Absolute times say little there. So each scenario takes turns with work that never changes, in one
 process, and what is compared with a recorded figure is the ratio of their processor times: the
 median of several, and again if that is too much, because only a real loss is there every time.
-Memory that Python allocates hardly differs between machines, so its peak is compared as it is.
+A ratio holds for one kind of processor, since work that is unlike gains unlike from another, so
+there is a record for each; ``against.py`` needs none. Memory that Python allocates hardly differs
+between machines, so its peak is compared as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import platform
 import random
 import tracemalloc
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,6 +21,7 @@ from statistics import median
 
 import msgspec
 
+from faults.bench import processor
 from faults.bench.kernel import bare_simpy_events_per_s, kernel_events_per_s
 from faults.bench.measure import cpu_clock
 from faults.bench.scenarios import HYBRID, KERNEL, STANDARD, fixed_scenario
@@ -28,6 +31,8 @@ from sim.scenario.yaml_text import parse_yaml, print_yaml
 
 MOST_LOSS = 0.20
 """Of speed."""
+NAMES = (STANDARD, HYBRID, KERNEL)
+"""What is guarded."""
 RECORDED = Path(__file__).with_name("guard.yaml")
 _TURNS, _ROUNDS = 7, 3
 _SIMPY_EVENTS, _KERNEL_EVENTS, _OBJECTS = 20_000, 20_000, 100_000
@@ -37,8 +42,8 @@ Work = Callable[[], object]
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Ratios and peaks of memory by name, and the Python that they hold for, because each version
-    has its own."""
+    """Ratios and peaks of memory by name, of one kind of processor, and the Python that they hold
+    for, because each version has its own."""
 
     python: str
     ratios: dict[str, float]
@@ -64,7 +69,7 @@ class Verdict:
 
 
 def guarded() -> dict[str, Work]:
-    """What is guarded, ready to be run, by name."""
+    """The work of `NAMES`, ready to be run."""
     scenarios = {name: fixed_scenario(name) for name in (STANDARD, HYBRID)}
     for scenario in scenarios.values():
         rehearse(scenario)
@@ -136,17 +141,21 @@ def measure(works: Mapping[str, Work], unchanging: Work) -> Record:
     return Record(_python(), ratios, peaks)
 
 
-def read(path: Path, names: list[str]) -> Record:
-    """The record in the file ``path``.
+def read(path: Path, names: Sequence[str]) -> Record:
+    """The record for this kind of processor in the file ``path``.
 
     Raises:
-        UsageError: it is none, one of ``names`` is not in it, or it is of another Python.
+        UsageError: the file has none, one of ``names`` is not in it, or it is of another Python.
     """
-    try:
-        document = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
-        record = msgspec.convert(document, Record)
-    except (OSError, msgspec.ValidationError) as error:
-        raise UsageError(f"{path}: is no record of ratios: {error}; {_REMEDY}") from error
+    records, here = _records(path), processor.kind()
+    if here not in records:
+        raise UsageError(
+            f"{path}: has no record for {here}, and that of another kind of processor "
+            f"({', '.join(records) or 'none is there'}) does not hold for it; compare two versions "
+            "on this machine with `faultlab bench --guard --against DIR`, or, if nothing else runs "
+            f"here, {_REMEDY}"
+        )
+    record = records[here]
     for what, known in (("ratio", record.ratios), ("peak of memory", record.memory_mib)):
         if missing := [name for name in names if name not in known]:
             raise UsageError(f"{path}: has no {what} of {', '.join(missing)}; {_REMEDY}")
@@ -159,12 +168,25 @@ def read(path: Path, names: list[str]) -> Record:
 
 
 def write(path: Path, record: Record) -> None:
-    """Keep ``record`` in the file ``path``."""
+    """Keep ``record`` in the file ``path`` for this kind of processor, beside those for others."""
+    try:
+        others = _records(path)
+    except UsageError:  # what is no record cannot be kept
+        others = {}
     heading = (
-        "# Processor time over that of unchanging work, and peaks of what Python allocates:\n"
-        "# faultlab bench --record-guard.\n"
+        "# Processor time over that of unchanging work, and peaks of what Python allocates, for\n"
+        "# each kind of processor: faultlab bench --record-guard.\n"
     )
-    path.write_text(heading + print_yaml(msgspec.to_builtins(record)), encoding="utf-8")
+    document = msgspec.to_builtins({**others, processor.kind(): record})
+    path.write_text(heading + print_yaml(document), encoding="utf-8")
+
+
+def _records(path: Path) -> dict[str, Record]:
+    try:
+        document = parse_yaml(path.read_text(encoding="utf-8"), source=str(path))
+        return msgspec.convert(document, dict[str, Record])
+    except (OSError, msgspec.ValidationError) as error:
+        raise UsageError(f"{path}: is no record of ratios: {error}; {_REMEDY}") from error
 
 
 def _cpu_s(work: Work) -> float:

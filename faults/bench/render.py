@@ -56,6 +56,10 @@ def render(document: Mapping[str, Any], console: Console) -> None:
 
 def render_guard(document: Mapping[str, Any], console: Console) -> None:
     """One line a scenario and figure: ratios of processor time, or memory, and the loss."""
+    before = "recorded"
+    if "against" in document:
+        before = "there"
+        console.print(f"against {document['against']}", markup=False, highlight=False)
     for name, ratio in document.get("recorded", {}).items():
         console.print(f"{name}: {ratio:.3f}, in {document['file']}", highlight=False)
     for name, peak in document.get("recorded_mib", {}).items():
@@ -69,7 +73,7 @@ def render_guard(document: Mapping[str, Any], console: Console) -> None:
             change = f"{loss:.0%} {worse}" if loss > 0 else f"{-loss:.0%} {better}"
             console.print(
                 f"{found['name']}: {found['measured']:.3f}{unit}, "
-                f"recorded {found['recorded']:.3f}: {change}"
+                f"{before} {found['recorded']:.3f}: {change}"
                 + (f", more than {most:.0%}" if loss > most else ""),
                 highlight=False,
             )

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from faults.bench import compare, growth
+from faults.bench import compare, growth, processor
 from faults.bench.connectors import compared
 from faults.bench.kernel import bare_simpy_events_per_s, kernel_events_per_s
 from faults.bench.measure import measure
@@ -176,15 +176,8 @@ def where_and_when() -> dict[str, Any]:
     machine = probe()
     return {
         "date": datetime.now(UTC).date().isoformat(),
-        "cpu": _cpu_model(),
+        "cpu": processor.name(),
         "cores": machine.cores,
         "python": platform.python_version(),
         **{name: machine.installed.get(name, "absent") for name in ("vllm", "torch", "simpy")},
     }
-
-
-def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()

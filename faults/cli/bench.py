@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -19,6 +19,9 @@ from faults.cli.loading import loading
 from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from sim.errors import UsageError
 from sim.hints import nearest
+
+if TYPE_CHECKING:
+    from faults.bench.guard import Verdict
 
 _TRACE_FILE = "mooncake_fast25_conversation_trace.jsonl"
 
@@ -44,8 +47,19 @@ TraceRequests = Annotated[
 Guard = Annotated[
     bool, typer.Option("--guard", help="Instead, compare with recorded ratios; fail on a loss.")
 ]
+Against = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="With --guard: compare with the version checked out there, in turns on this machine, "
+        "and not with recorded ratios.",
+    ),
+]
 RecordGuard = Annotated[
-    bool, typer.Option("--record-guard", help="Instead, record the ratios that --guard takes.")
+    bool,
+    typer.Option(
+        "--record-guard", help="Instead, record the ratios that --guard takes on such a processor."
+    ),
 ]
 
 
@@ -57,6 +71,7 @@ def command(
     trace: Trace = None,
     trace_requests: TraceRequests = None,
     guard: Guard = False,
+    against: Against = None,
     record_guard: RecordGuard = False,
     json: JsonFlag = False,
 ) -> Outcome:
@@ -73,12 +88,19 @@ def command(
       faultlab bench growth --full
       faultlab bench trace-100 --trace conversation.jsonl
       faultlab bench --guard
+      faultlab bench --guard --against ../before
 
     Exit code of --guard: 1 if some scenario has become slower, or needs more memory, by more than a
-    fifth.
+    fifth; 2 if there is nothing to compare with, as on a processor without recorded ratios.
     """
+    if against is not None and (record_guard or not guard):
+        raise UsageError(f"--against {against}: goes with --guard alone; add it, without another")
+    if (guard or record_guard) and sections:
+        raise UsageError(f"{sections[0]}: --guard has scenarios of its own; leave sections out")
+    if against is not None:
+        return _guarded_against(against)
     if guard or record_guard:
-        return _guarded(sections or [], record=record_guard)
+        return _guarded(record=record_guard)
     trace = trace or _trace_of_environment()
     names = _chosen(sections or [], has_trace=trace is not None)
     with loading():
@@ -96,35 +118,55 @@ def command(
     return Outcome(document, partial(render, document))
 
 
-def _guarded(sections: list[str], *, record: bool) -> Outcome:
-    if sections:
-        raise UsageError(f"{sections[0]}: --guard has scenarios of its own; leave sections out")
+def _guarded(*, record: bool) -> Outcome:
     with loading():
         from faults.bench import guard  # noqa: PLC0415
         from faults.bench.render import render_guard  # noqa: PLC0415
 
+    recorded = None if record else guard.read(guard.RECORDED, guard.NAMES)
     works, unchanging = guard.guarded(), guard.unchanging_work()
-    if record:
-        guard.write(guard.RECORDED, guard.measure(works, unchanging))
-    recorded = guard.read(guard.RECORDED, list(works))
-    if record:
+    if recorded is None:
+        recorded = guard.measure(works, unchanging)
+        guard.write(guard.RECORDED, recorded)
         kept: dict[str, Any] = {
             "recorded": recorded.ratios,
             "recorded_mib": recorded.memory_mib,
             "file": str(guard.RECORDED),
         }
         return Outcome(kept, partial(render_guard, kept))
-    verdicts = {
-        "scenarios": list(guard.compare(works, unchanging, recorded)),
-        "memory_mib": list(guard.compare_memory(works, recorded)),
-    }
-    document: dict[str, Any] = {"most_loss": guard.MOST_LOSS}
-    for part, found in verdicts.items():
+    return _judged(
+        {},
+        list(guard.compare(works, unchanging, recorded)),
+        list(guard.compare_memory(works, recorded)),
+    )
+
+
+def _guarded_against(directory: Path) -> Outcome:
+    with loading():
+        from faults.bench.against import HERE, Checkout, compare, compare_memory  # noqa: PLC0415
+
+    if directory.resolve() == HERE:
+        raise UsageError(f"--against {directory}: is this version itself; give another's checkout")
+    with Checkout(directory) as there, Checkout(HERE) as here:
+        return _judged(
+            {"against": str(directory)},
+            list(compare(here, there)),
+            list(compare_memory(here, there)),
+        )
+
+
+def _judged(about: dict[str, str], speed: list[Verdict], memory: list[Verdict]) -> Outcome:
+    """What the guard says, with the exit code that follows."""
+    from faults.bench.guard import MOST_LOSS  # noqa: PLC0415
+    from faults.bench.render import render_guard  # noqa: PLC0415
+
+    document: dict[str, Any] = {**about, "most_loss": MOST_LOSS}
+    for part, found in (("scenarios", speed), ("memory_mib", memory)):
         document[part] = [
             {"name": v.name, "recorded": v.recorded, "measured": v.measured, "loss": v.loss}
             for v in found
         ]
-    passed = all(verdict.passed for found in verdicts.values() for verdict in found)
+    passed = all(verdict.passed for verdict in (*speed, *memory))
     code = ExitCode.OK if passed else ExitCode.VIOLATION
     return Outcome(document, partial(render_guard, document), code)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from faults.bench import guard
+from faults.bench import guard, processor
 from faults.bench.scenarios import KERNEL
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
 from sim.errors import UsageError
 from sim.kernel import Kernel
+from sim.scenario.yaml_text import parse_yaml
 
 RATIO = 3.0
 
@@ -112,6 +114,7 @@ def test_the_command_fails_on_a_loss_and_names_it(
     monkeypatch.setattr(guard, "cpu_clock", clock)
     monkeypatch.setattr(guard, "peak_mib", lambda work: 40.0 * factor)
     monkeypatch.setattr(guard, "RECORDED", tmp_path / "guard.yaml")
+    monkeypatch.setattr(guard, "NAMES", ("it",))
     monkeypatch.setattr(guard, "guarded", lambda: {"it": clock.takes(lambda: RATIO * factor)})
     monkeypatch.setattr(guard, "unchanging_work", lambda: clock.takes(lambda: 1.0))
     assert dispatch.run(["bench", "--record-guard"]) == ExitCode.OK
@@ -139,30 +142,79 @@ def test_memory_that_is_kept_is_found() -> None:
     assert not found.passed
 
 
-def test_the_record_in_the_repository_is_of_what_is_guarded() -> None:
-    """A scenario without a ratio would not be guarded."""
-    text = guard.RECORDED.read_text()
-    names = (guard.STANDARD, guard.HYBRID, guard.KERNEL)
-    assert all(text.count(f"{name}: ") == 2 for name in names), "a ratio and a peak of memory"
+def test_the_record_in_the_repository_is_of_what_is_guarded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A scenario without a ratio would not be guarded, on whichever kind of processor."""
+    kinds = parse_yaml(guard.RECORDED.read_text(), source="guard.yaml")
+    for kind, python in ((kind, kinds[kind]["python"]) for kind in kinds):
+        monkeypatch.setattr(processor, "kind", lambda kind=kind: kind)
+        monkeypatch.setattr(guard, "_python", lambda python=python: python)
+        assert set(guard.read(guard.RECORDED, guard.NAMES).ratios) == set(guard.NAMES)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("python: '3.11'\nratios: {it: fast}\n", "is no record of ratios"),
-        ("python: '3.11'\nratios: {}\n", "has no ratio of it"),
-        ("python: '3.11'\nratios: {it: 1.0}\n", "has no peak of memory of it"),
+        ("KIND: {python: '3.11', ratios: {it: fast}}\n", "is no record of ratios"),
+        ("KIND: {python: '3.11', ratios: {}}\n", "has no ratio of it"),
+        ("KIND: {python: '3.11', ratios: {it: 1.0}}\n", "has no peak of memory of it"),
         (
-            "python: '2.7'\nratios: {it: 1.0}\nmemory_mib: {it: 1.0}\n",
+            "KIND: {python: '2.7', ratios: {it: 1.0}, memory_mib: {it: 1.0}}\n",
             r"of Python 2\.7, this is 3\.1",
+        ),
+        (
+            "another: {python: '3.11', ratios: {it: 1.0}, memory_mib: {it: 1.0}}\n",
+            r"has no record for KIND, .*\(another\).* --against",
         ),
     ],
 )
-def test_a_record_that_does_not_fit_is_refused(tmp_path: Path, text: str, said: str) -> None:
-    """With the command that makes one."""
+def test_a_record_that_does_not_fit_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, said: str
+) -> None:
+    """With the command that makes one; another kind of processor's is none, either."""
+    monkeypatch.setattr(processor, "kind", lambda: "KIND")
     path = tmp_path / "guard.yaml"
     path.write_text(text)
     with pytest.raises(UsageError, match=rf"(?s){said}.*--record-guard"):
         guard.read(path, ["it"])
     with pytest.raises(UsageError, match="is no record"):
         guard.read(tmp_path / "none.yaml", ["it"])
+
+
+def test_each_kind_of_processor_has_its_record(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """To record one leaves the others as they are; what is no record is replaced."""
+    path = tmp_path / "guard.yaml"
+    path.write_text("ratios: {it: 1.0}\n")
+    for kind, ratio in (("one", 1.0), ("other", 2.0), ("one", 3.0)):
+        monkeypatch.setattr(processor, "kind", lambda kind=kind: kind)
+        guard.write(path, guard.Record(guard._python(), {"it": ratio}, {"it": 9.0}))
+        assert guard.read(path, ["it"]).ratios == {"it": ratio}
+    monkeypatch.setattr(processor, "kind", lambda: "other")
+    assert guard.read(path, ["it"]).ratios == {"it": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "kind", "name"),
+    [
+        (
+            "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 167\n"
+            "model name\t: Intel(R) Xeon(R) Processor\n\nprocessor\t: 1\nmodel\t\t: 9\n",
+            "GenuineIntel family 6 model 167",
+            "Intel(R) Xeon(R) Processor",
+        ),
+        ("processor\t: 0\nBogoMIPS\t: 50.00\n", platform.machine(), platform.machine()),
+        (None, platform.machine(), platform.machine()),
+    ],
+)
+def test_a_kind_of_processor_is_told_by_its_numbers(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cpuinfo: str | None, kind: str, name: str
+) -> None:
+    """Virtual machines give the same name to several."""
+    path = tmp_path / "cpuinfo"
+    if cpuinfo is not None:
+        path.write_text(cpuinfo)
+    monkeypatch.setattr(processor, "_CPUINFO", path)
+    assert (processor.kind(), processor.name()) == (kind, name)
