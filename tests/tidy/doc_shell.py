@@ -48,7 +48,10 @@ _HOWTO = (
     "test_what_the_howto_for_faults_says_is_all_that_tests_ask_for"
 )
 _BUNDLE = "tests/soak/test_bundle_offline.py::test_a_bundle_installs_and_runs_without_a_network"
+_GUARD = "tests/unit/test_bench_against.py::test_the_command_measures_two_checkouts_in_turns"
 ELSEWHERE = {
+    "git worktree add --detach ../before origin/main": _GUARD,
+    "make guard AGAINST=../before": _GUARD,
     "pip install torch==2.13.0": "make setup",
     "pip install --no-deps vllm==0.33.0": "make setup",
     "pip install --no-deps -r requirements/cpu.txt": "make setup",
