@@ -70,7 +70,7 @@ def render_guard(document: Mapping[str, Any], console: Console) -> None:
     ):
         for found in document.get(part, ()):
             loss, most = found["loss"], document["most_loss"]
-            change = f"{loss:.0%} {worse}" if loss > 0 else f"{-loss:.0%} {better}"
+            change = f"{loss:.0%} {worse}" if loss > 0 else f"{abs(loss):.0%} {better}"
             console.print(
                 f"{found['name']}: {found['measured']:.3f}{unit}, "
                 f"{before} {found['recorded']:.3f}: {change}"
