@@ -20,7 +20,7 @@ class Fake:
         self._seconds, self._name, self.turns = seconds, name, 0
 
     def names(self) -> list[str]:
-        return ["other", self._name]
+        return [self._name, "other"]
 
     def seconds(self, name: str) -> float:
         self.turns += name == self._name
@@ -39,20 +39,20 @@ def verdict(here: Fake, there: Fake) -> Verdict:
     ("slower", "passes"), [(0.5, True), (1.0, True), (1.24, True), (1.26, False), (2.0, False)]
 )
 def test_a_loss_of_a_fifth_is_too_much(slower: float, passes: bool) -> None:
-    """1.25 times the time is 0.8 of the speed. A loss is looked for three times."""
+    """1.25 times the time is 0.8 of the speed. Whatever may be a loss is measured for longer."""
     here, there = Fake(lambda: slower * 0.1), Fake(lambda: 0.1)
     found = verdict(here, there)
     assert found.passed == passes
     assert found.loss == pytest.approx(1 - 1 / slower)
-    assert here.turns == there.turns == (7 if passes else 21)
+    assert here.turns == there.turns == (7 if slower <= 1 else 21)
 
 
 def test_a_machine_that_others_use_is_no_loss_and_hides_none() -> None:
-    """Every call takes up to a fifth longer, and each tenth three times as long."""
+    """Every call takes up to a fifth longer, and each twentieth three times as long."""
     rng = random.Random(1)
 
     def noise() -> float:
-        return 0.1 * rng.uniform(1, 1.2) * (3 if rng.random() < 0.1 else 1)
+        return 0.1 * rng.uniform(1, 1.2) * (3 if rng.random() < 0.05 else 1)
 
     assert all(verdict(Fake(noise), Fake(noise)).passed for _ in range(200))
     slow = [verdict(Fake(lambda: 1.5 * noise()), Fake(noise)) for _ in range(200)]
@@ -65,6 +65,12 @@ def test_a_machine_that_is_slow_from_some_moment_on_is_no_loss() -> None:
         calls = iter(range(1_000))
         version = Fake(lambda calls=calls, moment=moment: 0.1 if next(calls) < moment else 0.3)
         assert verdict(version, version).passed
+
+
+def test_a_few_lucky_turns_hide_no_loss() -> None:
+    """That it is below the limit after seven is not enough."""
+    lucky = iter([1.2] * 7)
+    assert not verdict(Fake(lambda: 0.1 * next(lucky, 1.33)), Fake(lambda: 0.1)).passed
 
 
 def test_what_only_one_guards_is_not_compared() -> None:
