@@ -108,23 +108,25 @@ class OddConnections:
         for _ in range(BATCH):
             peer = self._book.source(_ADDRESS)
             self._shake_hands(peer, odd.welcome())
-            if peer.welcome is None:
-                continue
-            for number in _ASKED:
-                assert peer.ask(wire.Question(HoldId(INCARNATION, 1), number))
-            connection: Any = peer._socket
-            connection.inbox.extend(odd.answer() for _ in _ASKED)
-            while connection.inbox:
-                self._book.receive()
-            assert set(peer._answers) == set(_ASKED)
-            for number in _ASKED:
-                answer = peer.answer(number)
-                assert answer is None or answer.number == number
-                peer.drop(number)
+            if peer.welcome is not None:
+                self._ask(peer, [odd.answer() for _ in _ASKED])
             peer.forget()
             assert (peer._answers, peer._frames, peer._sources) == ({}, [], [])
             assert not [s for s in self._context.sockets if s.is_open]
         assert len(list(self._book)) == 1
+
+    def _ask(self, peer: Any, answers: list[list[bytes]]) -> None:
+        """Only what is an answer to a question counts."""
+        for number in _ASKED:
+            assert peer.ask(wire.Question(HoldId(INCARNATION, 1), number))
+        peer._socket.inbox.extend(answers)
+        while peer._socket.inbox:
+            self._book.receive()
+        assert set(peer._answers) == set(_ASKED)
+        for number in _ASKED:
+            answer = peer.answer(number)
+            assert answer is None or answer.number == number
+            peer.drop(number)
 
     def _shake_hands(self, peer: Any, frames: list[bytes]) -> None:
         """It is refused as what a load is refused for, or the peer is as the handshake says."""

@@ -143,8 +143,12 @@ def test_a_difference_is_told_by_layer_group_and_blocks(
     ]
     asked: list[wire.Question] = []
     peer = SimpleNamespace(
-        ask=asked.append,
-        answer=lambda number: wire.Answer(number, True, (theirs[2], *theirs[:2])),
+        answer=lambda number: (
+            wire.Answer(number, True, (theirs[2], *theirs[:2])) if asked else None
+        ),
+        welcome=None,
+        reach=lambda _now, _incarnation: True,
+        ask=lambda question: not asked.append(question),
     )
     plan = SimpleNamespace(pairs=[[(3, 7), (4, 8)], [(2, 5)]])
     order = SimpleNamespace(hold=HOLD, plan=plan)
@@ -152,7 +156,8 @@ def test_a_difference_is_told_by_layer_group_and_blocks(
     confirms = confirmation.Confirmation(
         "all", SimpleNamespace(layers=layers), ["full", "state"], Digester(), 0.5
     )
-    confirms.begin(load, 0.0)
+    confirms.begin(load)
+    assert confirms.go_on(load, 0.0) is None
     assert [question.blocks for question in asked] == [(("kda", (5,)), ("attn", (7, 8)))]
     assert confirms.go_on(load, 0.1) is LoadEvent.DOUBTED
     assert load.cause == Cause.WRONG_BYTES
