@@ -15,7 +15,7 @@ pytestmark = pytest.mark.soak
 def test_a_producers_ports_take_any_message() -> None:
     ports = OddPorts()
     with quiet():
-        give(ports.check, seeds=400_000 // BATCH)
+        give(ports.check, seeds=600_000 // BATCH)
     ports.close()
     print(dict(ports.counters.take()))
 
@@ -24,7 +24,7 @@ def test_a_consumers_connections_take_any_handshake_and_answer() -> None:
     """A handshake and three answers each time."""
     with peer_module() as module, quiet():
         connections = OddConnections(module)
-        give(connections.check, seeds=300_000 // (4 * BATCH))
+        give(connections.check, seeds=420_000 // (4 * BATCH))
     print(connections.connected, dict(connections.counters.take()))
 
 
@@ -33,5 +33,5 @@ def test_schedulers_take_any_parameters(model: str) -> None:
     """A producer's and a consumer's."""
     params = OddParams(model)
     with quiet():
-        give(params.check, seeds=150_000 // (2 * BATCH))
+        give(params.check, seeds=210_000 // (2 * BATCH))
     print(params.loads, params.refused)
