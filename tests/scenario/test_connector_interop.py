@@ -3,6 +3,7 @@ other, in either combination, on every layout that upstream transfers."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -88,21 +89,29 @@ def test_either_side_may_be_upstreams_while_both_draft(model: str, consumer: str
     check(model, shared(PRESETS[model]), {**mixed(consumer), **drafting})
 
 
+@pytest.fixture
+def comes_back_as(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Has p0 start again with the connector of that name, at the address that it had."""
+    restart = Engine.restart
+
+    def change(connector: str) -> None:
+        def come_back(engine: Engine) -> Any:
+            if engine.name == "p0":
+                engine.connector = replace(engine.connector, kind=get_connector(connector))
+            return restart(engine)
+
+        monkeypatch.setattr(Engine, "restart", come_back)
+
+    return change
+
+
 @pytest.mark.requirement("S7")
 @pytest.mark.parametrize("first", PRODUCER_OF)
 def test_a_producer_may_come_back_as_the_other_kind(
-    first: str, monkeypatch: pytest.MonkeyPatch
+    first: str, comes_back_as: Callable[[str], None]
 ) -> None:
     """At the address that it had, as when it is rolled back. The consumer goes on living."""
-    restart = Engine.restart
-
-    def come_back(engine: Engine) -> Any:
-        if engine.name == "p0":
-            kind = get_connector(PRODUCER_OF[first])
-            engine.connector = replace(engine.connector, kind=kind)
-        return restart(engine)
-
-    monkeypatch.setattr(Engine, "restart", come_back)
+    comes_back_as(PRODUCER_OF[first])
     times = (0.1, 0.2, 20.0, 25.0, 30.0)
     workload = InlineWorkload(
         tuple(InlineRequest(f"r{n}", (Segment(n, 200),), 6, time) for n, time in enumerate(times))
@@ -121,33 +130,27 @@ def test_a_producer_may_come_back_as_the_other_kind(
 
 @pytest.mark.requirement("R6", "S7")
 def test_nothing_of_ours_reaches_a_producer_that_has_come_back_as_upstreams(
-    monkeypatch: pytest.MonkeyPatch,
+    comes_back_as: Callable[[str], None],
 ) -> None:
-    """Whose thread of handshakes a renewal would end: one request waits across the restart, and its
-    lease is to be renewed. It fails, and no other."""
-    restart = Engine.restart
-
-    def come_back(engine: Engine) -> Any:
-        if engine.name == "p0":
-            engine.connector = replace(engine.connector, kind=get_connector("moriio"))
-        return restart(engine)
-
-    monkeypatch.setattr(Engine, "restart", come_back)
-    times = (0.1, 0.2, 0.7, 20.0, 25.0)
+    """Whose thread of handshakes a renewal would end: one request waits in the consumer's queue
+    behind a long one across the restart, and its lease is renewed. It fails, and no other."""
+    comes_back_as("moriio")
+    lengths = {0.1: 6, 0.2: 600, 0.7: 6, 20.0: 6, 25.0: 6}
     workload = InlineWorkload(
-        tuple(InlineRequest(f"r{n}", (Segment(n, 200),), 6, time) for n, time in enumerate(times))
+        tuple(
+            InlineRequest(f"r{n}", (Segment(n, 200),), length, time)
+            for n, (time, length) in enumerate(lengths.items())
+        )
     )
     settings = {
         "connector": "hybrid",
         "topology.producer_connector": "hybrid",
         "kv_load_failure_policy": "fail",
+        "engine.max_num_seqs": "1",
     }
     scenario = with_settings(Scenario(model="llama", workload=workload), settings)
-    faults: list[Any] = [
-        msgspec.to_builtins(parse(fault))
-        for fault in ("crash:node=p0,at_s=1,for_s=5", "router-hold:seconds=0.7,request=r2")
-    ]
-    outcome = run_with_faults(msgspec.structs.replace(scenario, faults=faults)).result.outcome
+    crash: list[Any] = [msgspec.to_builtins(parse("crash:node=p0,at_s=1,for_s=2"))]
+    outcome = run_with_faults(msgspec.structs.replace(scenario, faults=crash)).result.outcome
     assert outcome.violations == []
     assert outcome.requests == {"total": 5, "length": 4, "error": 1, "unfinished": 0}
 
