@@ -62,9 +62,10 @@ class Confirmation:
         """What has come out; None if that is not known yet."""
         assert load.peer is not None
         assert load.asked is not None
-        answer = load.peer.answer(load.asked.number)
+        talk = load.peer.talk
+        answer = talk.answer(load.asked.number)
         if answer is None:
-            is_due = now >= load.next_at or load.asked.welcome is not load.peer.welcome
+            is_due = now >= load.next_at or load.asked.call is not talk.call
             return self._ask(load, load.asked, now) if is_due else None
         if not answer.is_held:
             load.cause = Cause.NO_LONGER_HELD
@@ -75,7 +76,7 @@ class Confirmation:
     def end(self, load: Load) -> None:
         """Wait for no answer any longer."""
         if load.peer is not None and load.asked is not None:
-            load.peer.drop(load.asked.number)
+            load.peer.talk.drop(load.asked.number)
 
     def close(self) -> None:
         self._digester.close()
@@ -95,19 +96,19 @@ class Confirmation:
 
     def _ask(self, load: Load, asked: Asked, now: float) -> LoadEvent | None:
         """Once the peer is reached: the connection that it was read over may have gone."""
-        peer, hold = load.peer, load.order.hold
-        assert peer is not None
+        assert load.peer is not None
+        talk, hold = load.peer.talk, load.order.hold
         assert hold is not None
         try:
-            is_reached = peer.reach(now, hold.incarnation)
-        except (ConnectorError, ValueError) as error:
-            is_gone = isinstance(error, PeerMismatch)
-            load.cause = Cause.NO_LONGER_HELD if is_gone else Cause.NOT_CONFIRMED
-            load.reason = str(error)
+            is_reached = talk.reach(now, hold.incarnation, since=load.started)
+        except PeerMismatch as error:
+            load.cause, load.reason = Cause.NO_LONGER_HELD, str(error)
             return LoadEvent.GONE
+        except ConnectorError:
+            return None  # what answered may answer better until the load's deadline
         theirs = tuple((piece.layer, piece.theirs) for piece in asked.share)
-        if is_reached and peer.ask(Question(hold, asked.number, theirs)):
-            asked.welcome = peer.welcome
+        if is_reached and talk.ask(Question(hold, asked.number, theirs)):
+            asked.call = talk.call
             load.next_at = now + self._control_timeout_s
         return None
 

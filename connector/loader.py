@@ -143,7 +143,7 @@ class Loader:
     def _wait_s(self) -> float | None:
         """How long to wait for an order: until something is due; for ever if nothing will be."""
         with self._survives():
-            if self._loads or self._renewer.sockets:
+            if self._loads or self._renewer.connecting:
                 return 0.0
             now = time.monotonic()
             waits = (self._renewer.seconds_to_next(now), self._releaser.seconds_to_next(now))
@@ -153,15 +153,17 @@ class Loader:
 
     def _rest(self) -> None:
         """Until an answer arrives, or for a moment."""
+        if not self._loads and not self._renewer.connecting:
+            return
         sockets = self._renewer.sockets
-        if not self._loads and not sockets:
+        for load in self._loads:
+            sockets += load.peer.talk.sockets if load.peer is not None else []
+        youngest = time.monotonic() - max((load.started for load in self._loads), default=0.0)
+        tick = min(max(_TICKS_OF_AGE * youngest, _SHORTEST_TICK_S), _LONGEST_TICK_S)
+        if not sockets:  # a poller that has none does not wait
+            time.sleep(tick)
             return
         poller = zmq.Poller()
         for socket in sockets:
             poller.register(socket, zmq.POLLIN)
-        for load in self._loads:
-            for socket in load.peer.sockets if load.peer is not None else ():
-                poller.register(socket, zmq.POLLIN)
-        youngest = time.monotonic() - max((load.started for load in self._loads), default=0.0)
-        tick = min(max(_TICKS_OF_AGE * youngest, _SHORTEST_TICK_S), _LONGEST_TICK_S)
         poller.poll(int(tick * 1000))

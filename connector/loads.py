@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connector.batch import Batch
+from connector.call import Call
 from connector.core.load import LOAD, Cause, LoadState
 from connector.core.verification import Digest, Share
 from connector.endpoint import Endpoint
 from connector.metadata import LoadOrder
 from connector.peer import Peer
-from connector.wire import Welcome
 
 IsReady = Callable[[], bool]
 """Whether what was queued on the device before a load's order is done."""
@@ -29,13 +29,13 @@ class Asked:
         number: of the question.
         share: that the peer computes digests of, if it is to.
         digests: ours of the same, once they are computed.
-        welcome: of the connection that it was last asked on.
+        call: that it was last asked on.
     """
 
     number: int
     share: Share
     digests: Future[tuple[Digest, ...]] | None
-    welcome: Welcome | None = None
+    call: Call | None = None
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A producer rank as a consumer rank sees it: its handshake, its memory, and questions to it.
+"""A producer rank as a consumer rank sees it: what it says of its memory, and reads from it.
 
 Used by the loader's thread alone. Nothing here waits: the loader calls again and again.
 """
@@ -15,6 +15,7 @@ from vllm.utils.network_utils import make_zmq_path
 
 from connector import wire
 from connector.batch import Batch
+from connector.conversation import Conversation
 from connector.core.errors import MalformedPayload, PeerMismatch
 from connector.core.pairing import Plan
 from connector.endpoint import Endpoint, Endpoints
@@ -69,26 +70,20 @@ class Peer:
         longest_pause_s: float,
     ) -> None:
         self.name = f"{host}:{port}"
-        self._context = context
-        self._path = make_zmq_path("tcp", host, port)
+        self.talk = Conversation(
+            context, self.name, make_zmq_path("tcp", host, port), control_timeout_s
+        )
         self._memory = memory
         self._endpoints = endpoints
         self.endpoint: Endpoint | None = None
         self._check = check
-        self._control_timeout_s = control_timeout_s
         self._longest_pause_s = longest_pause_s
-        self._socket: zmq.Socket[bytes] | None = None
-        """Connected once and never again, so all that is said goes to whoever sent the welcome: at
-        the same address another connector may listen by then, which a question of ours can kill."""
-        self._frames: list[bytes] = []
-        self._again_at = 0.0
         self._paused_until: float | None = None
         self._is_on_trial = False
         """Whether reads have failed since the last that succeeded."""
         self.trouble = ""
-        self._answers: dict[int, wire.Answer | None] = {}
         self.welcome: wire.Welcome | None = None
-        self._welcomed_at = 0.0
+        """That reads are set up by; none while it has to be greeted."""
         self._sources: list[_Source] = []
         self._sessions: dict[tuple[int, int], Any] = {}
 
@@ -106,54 +101,31 @@ class Peer:
             ConnectorError: it cannot be read from.
         """
         self._take(self._endpoints.current(on_trial=self._is_on_trial))
-        welcome = self.welcome
-        if welcome is not None:
-            if self._still_stands(welcome, incarnation, since):
-                return True
+        if self.welcome is not None and not self._is_of(self.welcome, incarnation, since):
             self.forget()
-        if now >= self._again_at:
-            self._say_hello(now)
-        self._receive()
-        if len(self._frames) < 2:
-            return False
+        if self.welcome is None:
+            welcome = self.talk.greet(now)
+            if welcome is None:
+                return False
+            self._set_up(welcome)
+        return self.talk.is_with(incarnation, since)
+
+    def _is_of(self, welcome: wire.Welcome, incarnation: str | None, since: float) -> bool:
+        """Whether reads that are set up by a welcome are from the engine that is wanted: another
+        may have answered since to somebody who only asks."""
+        heard = self.talk.heard
+        assert heard is not None
+        is_heard = heard is welcome or heard.incarnation == welcome.incarnation is not None
+        return is_heard and self.talk.is_with(incarnation, since)
+
+    def _set_up(self, welcome: wire.Welcome) -> None:
         try:
-            self._welcome(now, incarnation)
+            self._check(self.name, welcome)
+            self._take_in(welcome)
         except Exception:
             self.forget()
             raise
-        return True
-
-    def reach(self, now: float, incarnation: str) -> bool:
-        """Go on with the handshake if there has to be one; True when questions can be asked.
-
-        Args:
-            now: monotonic, in seconds.
-            incarnation: that the peer must have.
-
-        Raises:
-            ConnectorError: it is not that engine any more, or cannot be read from.
-        """
-        if self.welcome is not None and self.welcome.incarnation == incarnation:
-            return True
-        return self.connect(now, incarnation, since=now)
-
-    def _welcome(self, now: float, incarnation: str | None) -> None:
-        frames, self._frames = self._frames, []
-        welcome = wire.decode_welcome(frames[0], frames[1])
-        if incarnation not in (None, welcome.incarnation):
-            raise PeerMismatch(
-                f"{self.name} is not the engine that made the offer: it has started again"
-            )
-        self._check(self.name, welcome)
-        self._take_in(welcome)
-        self.welcome, self._welcomed_at = welcome, now
-
-    def _still_stands(self, welcome: wire.Welcome, incarnation: str | None, since: float) -> bool:
-        """An offer without an incarnation is of another connector, which may run at the address
-        by now. Only a welcome that is younger than the offer tells."""
-        if incarnation is not None:
-            return incarnation == welcome.incarnation
-        return welcome.incarnation is None or self._welcomed_at >= since
+        self.welcome = welcome
 
     def _take(self, endpoint: Endpoint) -> None:
         """Sessions are of one endpoint."""
@@ -163,40 +135,13 @@ class Peer:
 
     def forget(self) -> None:
         """Shake hands again before the next read."""
-        self._hang_up()
-        self._again_at = 0.0
+        self._clear()
+        self.talk.start_over()
 
-    def _hang_up(self) -> None:
+    def _clear(self) -> None:
         self.welcome = None
         self._sources.clear()
         self._sessions.clear()
-        self._frames.clear()
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def _say_hello(self, now: float) -> None:
-        """On a socket of its own, so that late answers to earlier attempts are not mixed in."""
-        self._hang_up()
-        self._socket = self._context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.LINGER, 0)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, -1)
-        self._socket.connect(self._path)
-        self._socket.send(wire.GET_META, zmq.NOBLOCK)
-        self._again_at = now + self._control_timeout_s
-
-    def _receive(self) -> None:
-        while self._socket is not None and len(self._frames) < 2:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            self._frames.append(frames[-1])
-
-    def close_handshake(self) -> None:
-        """Wait for no welcome any longer."""
-        if self.welcome is None:
-            self.forget()
 
     def _take_in(self, welcome: wire.Welcome) -> None:
         """Where each layer begins in the peer's registered memory."""
@@ -326,7 +271,9 @@ class Peer:
             batch.sizes += sizes
         return [part for batch in batches.values() for part in batch.parts()]
 
-    # ---------------------------------------------------------------- questions
+    def close_handshake(self) -> None:
+        """Wait for no welcome any longer."""
+        self.talk.start_over()
 
     @property
     def tells_digests(self) -> bool:
@@ -334,60 +281,9 @@ class Peer:
         assert self.welcome is not None
         return self.welcome.digests
 
-    def ask(self, question: wire.Question) -> bool:
-        """Ask the connected peer about a hold; `answer` tells, and `drop` stops waiting.
-
-        Returns:
-            Whether the question is on its way; else the peer has to be reached first.
-        """
-        self._answers.setdefault(question.number, None)
-        return self._say(wire.encode_question(question))
-
-    def extend_leases(self, incarnation: str, numbers: list[int]) -> bool:
-        """Ask the connected peer for more time for some holds; it does not answer.
-
-        Returns:
-            Whether that is on its way; else the peer has to be reached first.
-        """
-        return self._say(wire.encode_renewal(incarnation, numbers))
-
-    def _say(self, message: bytes) -> bool:
-        """A connection that has gone was the peer's only one; and a peer that always hangs up is
-        called no more often than one that does not answer."""
-        assert self._socket is not None
-        try:
-            self._socket.send(message, zmq.NOBLOCK)
-        except zmq.Again:
-            self._hang_up()
-            return False
-        return True
-
-    def receive_answers(self) -> None:
-        """Raises ConnectorError if something else arrives."""
-        while self._socket is not None and self.welcome is not None:
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            answer = wire.decode_answer(frames[-1])
-            if answer.number in self._answers:  # else asked twice, or not waited for
-                self._answers[answer.number] = answer
-
-    def answer(self, number: int) -> wire.Answer | None:
-        """To a question; None if it is not there yet."""
-        return self._answers.get(number)
-
-    def drop(self, number: int) -> None:
-        """Wait for no answer to a question any longer."""
-        self._answers.pop(number, None)
-
-    @property
-    def sockets(self) -> list[zmq.Socket[bytes]]:
-        """What an answer may arrive on."""
-        return [] if self._socket is None else [self._socket]
-
     def close(self) -> None:
-        self.forget()
+        self._clear()
+        self.talk.close()
 
 
 def _widest(memory: Any, others: Iterable[Any]) -> Any:

@@ -88,7 +88,7 @@ class PeerBook:
         """Take the answers that have arrived."""
         for peer in self:
             try:
-                peer.receive_answers()
+                peer.talk.receive()
             except ConnectorError as error:
                 self._counters.add("malformed_messages")
                 self._log.warning("message-dropped", peer=peer.name, reason=str(error))

@@ -58,7 +58,7 @@ class Renewer:
         self._counters = counters
         self._kept: dict[tuple[Address, str], _Kept] = {}
         self.connecting: list[Peer] = []
-        """Peers whose answer to a handshake a renewal waits for."""
+        """Peers that a renewal waits to reach."""
         self._log = log.bind(role="consumer", half="worker")
 
     def __len__(self) -> int:
@@ -104,7 +104,7 @@ class Renewer:
     @property
     def sockets(self) -> list[zmq.Socket[Any]]:
         """What the answer to a handshake that a renewal waits for may arrive on."""
-        return [socket for peer in self.connecting for socket in peer.sockets]
+        return [socket for peer in self.connecting for socket in peer.talk.sockets]
 
     # ---------------------------------------------------------------- internal
 
@@ -123,8 +123,8 @@ class Renewer:
 
     def _send(self, kept: _Kept, incarnation: str, now: float) -> None:
         peer = self._peer_of(kept.address)
-        is_reached = peer.reach(now, incarnation)
-        if not (is_reached and peer.extend_leases(incarnation, list(kept.orders))):
+        is_reached = peer.talk.reach(now, incarnation, since=kept.due_at)
+        if not (is_reached and peer.talk.extend_leases(incarnation, list(kept.orders))):
             self.connecting.append(peer)
             return
         self._counters.add("sent_renewals", len(kept.orders))

@@ -107,38 +107,39 @@ class OddConnections:
         odd = OddInput(seed)
         for _ in range(BATCH):
             peer = self._book.source(_ADDRESS)
-            self._shake_hands(peer, odd.welcome())
-            if peer.welcome is not None:
+            if self._shake_hands(peer, odd.welcome()):
                 self._ask(peer, [odd.answer() for _ in _ASKED])
-            peer.forget()
-            assert (peer._answers, peer._frames, peer._sources) == ({}, [], [])
+            peer.close()
+            assert (peer.talk._answers, peer.talk.sockets, peer._sources) == ({}, [], [])
             assert not [s for s in self._context.sockets if s.is_open]
         assert len(list(self._book)) == 1
 
     def _ask(self, peer: Any, answers: list[list[bytes]]) -> None:
         """Only what is an answer to a question counts."""
         for number in _ASKED:
-            assert peer.ask(wire.Question(HoldId(INCARNATION, 1), number))
-        peer._socket.inbox.extend(answers)
-        while peer._socket.inbox:
+            assert peer.talk.ask(wire.Question(HoldId(INCARNATION, 1), number))
+        inbox = peer.talk.call.socket.inbox
+        inbox.extend(answers)
+        while inbox:
             self._book.receive()
-        assert set(peer._answers) == set(_ASKED)
+        assert set(peer.talk._answers) == set(_ASKED)
         for number in _ASKED:
-            answer = peer.answer(number)
+            answer = peer.talk.answer(number)
             assert answer is None or answer.number == number
-            peer.drop(number)
+            peer.talk.drop(number)
 
-    def _shake_hands(self, peer: Any, frames: list[bytes]) -> None:
+    def _shake_hands(self, peer: Any, frames: list[bytes]) -> bool:
         """It is refused as what a load is refused for, or the peer is as the handshake says."""
         peer.connect(0.0, INCARNATION, 0.0)
-        peer._socket.inbox.extend([frame] for frame in frames)
+        peer.talk._greeting.socket.inbox.extend([frame] for frame in frames)
         try:
-            assert peer.connect(0.1, INCARNATION, 0.1)
+            assert peer.connect(0.1, INCARNATION, 0.0)
             self._book.check_safe(peer, HoldId(INCARNATION, 1))
         except (ConnectorError, ValueError):
-            return
+            return False
         assert peer.welcome.incarnation == INCARNATION
         self.connected += 1
+        return True
 
 
 def _check(name: str, welcome: wire.Welcome) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import zmq
 from stand_in_library import connector_module
 
 from connector import wire
+from connector.conversation import Conversation
 from connector.core.errors import PeerMismatch
 from connector.core.load import Cause, LoadEvent
 from connector.core.offer import HoldId
@@ -51,32 +53,19 @@ class Connection:
         self.is_open = False
 
 
-class Conversation:
-    """A peer without layers, and all its connections so far."""
+class Talk:
+    """A conversation, and all its connections so far."""
 
-    def __init__(self, module: ModuleType) -> None:
+    def __init__(self) -> None:
         self.connections: list[Connection] = []
         context: Any = SimpleNamespace(socket=self._open)
-        transport = SimpleNamespace(add_peer=lambda _descriptor: None)
-        endpoint = SimpleNamespace(transport=transport, local={})
-        endpoints = SimpleNamespace(current=lambda *, on_trial: endpoint)
-        memory = SimpleNamespace(layers=[])
-        self.peer = module.Peer(
-            context,
-            "10.0.0.1",
-            6301,
-            memory,
-            endpoints,
-            lambda _name, _welcome: None,
-            control_timeout_s=CONTROL_TIMEOUT_S,
-            longest_pause_s=1.0,
-        )
+        self.side = Conversation(context, "10.0.0.1:6301", "tcp://10.0.0.1:6301", CONTROL_TIMEOUT_S)
 
     def _open(self, _kind: int) -> Connection:
         self.connections.append(Connection())
         return self.connections[-1]
 
-    def welcome(self, incarnation: str) -> None:
+    def welcome(self, incarnation: str | None) -> None:
         """Answer the last hello."""
         fields = {
             "engine_id": "p0",
@@ -86,29 +75,28 @@ class Conversation:
             "block_len": 64,
             "attn_backend_name": "X",
         }
-        place = wire.RankPlace(0, 1)
-        frames = wire.encode_welcome(fields, {}, incarnation, {}, place)  # type: ignore[arg-type]
+        if incarnation is None:  # upstream's
+            frames = [msgspec.msgpack.encode(fields), msgspec.msgpack.encode({})]
+        else:
+            place = wire.RankPlace(0, 1)
+            frames = [*wire.encode_welcome(fields, {}, incarnation, {}, place)]
         self.connections[-1].inbox += [[frame] for frame in frames]
 
     def shake_hands(self, now: float, incarnation: str = "now") -> None:
-        self.peer.reach(now, incarnation)
+        assert not self.side.reach(now, incarnation, since=now)
         self.welcome(incarnation)
-        assert self.peer.reach(now, incarnation)
+        assert self.side.reach(now, incarnation, since=now)
 
     def lose(self) -> None:
         self.connections[-1].has_hung_up = True
 
-
-@pytest.fixture
-def module() -> Iterator[ModuleType]:
-    yield from connector_module("confirmation")
+    def hellos(self) -> int:
+        return sum(wire.GET_META in connection.sent for connection in self.connections)
 
 
 @pytest.fixture
-def conversation(module: ModuleType) -> Conversation:
-    import connector.peer  # over the stand-in
-
-    return Conversation(connector.peer)
+def talk() -> Talk:
+    return Talk()
 
 
 def question(number: int) -> wire.Question:
@@ -116,124 +104,172 @@ def question(number: int) -> wire.Question:
 
 
 @pytest.mark.requirement("R6")
-def test_everything_is_said_on_the_connection_of_the_welcome(conversation: Conversation) -> None:
-    conversation.shake_hands(0.0)
-    assert conversation.peer.ask(question(1))
-    assert conversation.peer.extend_leases("now", [1])
-    (connection,) = conversation.connections
+def test_everything_is_said_on_the_connection_of_the_welcome(talk: Talk) -> None:
+    talk.shake_hands(0.0)
+    assert talk.side.ask(question(1))
+    assert talk.side.extend_leases("now", [1])
+    (connection,) = talk.connections
     assert connection.sent == [
         wire.GET_META,
         wire.encode_question(question(1)),
         wire.encode_renewal("now", [1]),
     ]
-    assert conversation.peer.sockets == [connection]
+    assert talk.side.sockets == [connection]
 
 
 @pytest.mark.requirement("R6")
-def test_what_meets_no_connection_is_said_to_nobody(conversation: Conversation) -> None:
+def test_what_meets_no_connection_is_said_to_nobody(talk: Talk) -> None:
     """Until a welcome has come over the next one."""
-    conversation.shake_hands(0.0)
-    conversation.lose()
-    assert not conversation.peer.extend_leases("now", [1])
-    assert conversation.peer.sockets == []
-    assert not conversation.peer.reach(10.0, "now")
-    first, second = conversation.connections
+    talk.shake_hands(0.0)
+    talk.lose()
+    assert not talk.side.extend_leases("now", [1])
+    assert talk.side.sockets == []
+    assert not talk.side.reach(10.0, "now", since=10.0)
+    first, second = talk.connections
     assert (first.is_open, second.sent) == (False, [wire.GET_META])
-    conversation.welcome("now")
-    assert conversation.peer.reach(10.1, "now")
-    assert conversation.peer.extend_leases("now", [1])
+    talk.welcome("now")
+    assert talk.side.reach(10.1, "now", since=10.0)
+    assert talk.side.extend_leases("now", [1])
     assert second.sent[1:] == [wire.encode_renewal("now", [1])]
 
 
+@pytest.mark.requirement("R6", "S7")
+def test_upstream_is_asked_nothing_and_keeps_no_connection(talk: Talk) -> None:
+    """In the place of an engine that could be asked, either."""
+    talk.shake_hands(0.0)
+    assert not talk.side.reach(1.0, "before", since=1.0)
+    talk.welcome(None)
+    assert not talk.side.reach(1.1, "before", since=1.0)
+    assert talk.side.sockets == []
+    with pytest.raises(PeerMismatch, match="started again"):
+        talk.side.reach(1.2, "now", since=1.0)
+    assert talk.hellos() == 2
+
+
 @pytest.mark.requirement("O10")
-def test_a_peer_that_always_hangs_up_is_called_as_rarely_as_one_that_is_silent(
-    conversation: Conversation,
-) -> None:
+def test_a_peer_that_always_hangs_up_is_called_as_rarely_as_one_that_is_silent(talk: Talk) -> None:
     """Else it would keep the thread of all loads busy."""
     for step in range(200):
         now = step / 100
-        if conversation.peer.reach(now, "now"):
-            conversation.lose()
-            assert not conversation.peer.extend_leases("now", [1])
-        elif conversation.connections and conversation.connections[-1].is_open:
-            conversation.welcome("now")
-    assert len(conversation.connections) == 2 / CONTROL_TIMEOUT_S
+        if talk.side.reach(now, "now", since=0.0):
+            talk.lose()
+            assert not talk.side.extend_leases("now", [1])
+        elif talk.connections and talk.connections[-1].is_open:
+            talk.welcome("now")
+    assert talk.hellos() == 2 / CONTROL_TIMEOUT_S
 
 
-def load_of(peer: Any) -> Any:
+@pytest.mark.requirement("O10")
+def test_a_peer_that_hangs_up_on_a_hello_is_one_that_does_not_answer(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Connection, "has_hung_up", True)
+    assert not any(talk.side.reach(step / 100, "now", since=0.0) for step in range(200))
+    assert len(talk.connections) == 2 / CONTROL_TIMEOUT_S
+
+
+@pytest.mark.requirement("O10")
+def test_offers_of_another_start_leave_the_connection_of_the_present_one_alone(talk: Talk) -> None:
+    """However many there are, one hello after the last of them tells that they are of the past."""
+    talk.shake_hands(0.0)
+    stale = [f"before-{n}" for n in range(30)]
+    assert not any(talk.side.reach(1.0, each, since=1.0) for each in stale)
+    assert talk.side.reach(1.0, "now", since=1.0)
+    talk.welcome("now")
+    assert not talk.side.reach(1.1, stale[0], since=1.0)
+    for each in stale:
+        with pytest.raises(PeerMismatch, match="started again"):
+            talk.side.reach(1.2, each, since=1.0)
+    assert talk.side.reach(1.2, "now", since=1.0)
+    assert (talk.hellos(), talk.connections[0].is_open) == (2, True)
+    assert talk.side.sockets == [talk.connections[0]]
+
+
+def test_a_hello_that_nobody_waits_for_any_more_leaves_nothing_to_read(talk: Talk) -> None:
+    """The loader's thread would not rest. And it tells of the moment at which it was said."""
+    talk.side.reach(0.0, "now", since=0.0)
+    talk.welcome("later")
+    talk.side.receive()
+    assert talk.connections[0].inbox == []
+    assert not talk.side.reach(9.0, "now", since=9.0)
+    assert not talk.side.reach(9.1, "now", since=9.0), "it may have come back since"
+    talk.welcome("now")
+    assert talk.side.reach(9.2, "now", since=9.0)
+
+
+def load_of(talk: Talk) -> Any:
     order = SimpleNamespace(hold=HoldId("now", 1))
-    return SimpleNamespace(peer=peer, order=order, is_verified=False, to_verify=[], asked=None)
+    peer = SimpleNamespace(talk=talk.side)
+    return SimpleNamespace(
+        peer=peer, order=order, is_verified=False, to_verify=[], asked=None, started=0.0
+    )
 
 
 @pytest.fixture
-def confirming(module: ModuleType, conversation: Conversation) -> tuple[Any, Any]:
+def confirming(talk: Talk) -> Iterator[tuple[Any, Any]]:
     """A load about which has been asked."""
-    memory = SimpleNamespace(layers=[])
-    confirms = module.Confirmation("off", memory, [], None, CONTROL_TIMEOUT_S)
-    load = load_of(conversation.peer)
-    conversation.shake_hands(0.0)
-    confirms.begin(load)
-    assert confirms.go_on(load, 0.0) is None
-    assert len(conversation.connections[0].sent) == 2
-    return confirms, load
+    for module in connector_module("confirmation"):
+        memory = SimpleNamespace(layers=[])
+        confirms = module.Confirmation("off", memory, [], None, CONTROL_TIMEOUT_S)
+        load = load_of(talk)
+        talk.shake_hands(0.0)
+        confirms.begin(load)
+        assert confirms.go_on(load, 0.0) is None
+        assert len(talk.connections[0].sent) == 2
+        yield confirms, load
 
 
 @pytest.mark.requirement("S3", "S6")
 def test_a_question_is_asked_again_on_the_next_connection(
-    conversation: Conversation, confirming: tuple[Any, Any]
+    talk: Talk, confirming: tuple[Any, Any]
 ) -> None:
     """At once, though its answer is not overdue: nobody else will give it."""
     confirms, load = confirming
-    conversation.peer.forget()  # such as for another load, whose reads have failed
+    talk.side.close()  # for another load, which was not answered
     assert confirms.go_on(load, 0.1) is None
-    conversation.welcome("now")
+    talk.welcome("now")
     assert confirms.go_on(load, 0.2) is None
-    again = conversation.connections[1]
-    assert again.sent[1] == conversation.connections[0].sent[1]
+    again = talk.connections[1]
+    assert again.sent[1] == talk.connections[0].sent[1]
     number = load.asked.number
     again.inbox.append([wire.encode_answer(wire.Answer(number, True))])
-    conversation.peer.receive_answers()
+    talk.side.receive()
     assert confirms.go_on(load, 0.3) is LoadEvent.HELD
     assert len(again.sent) == 2
 
 
 @pytest.mark.requirement("S3", "S4")
-@pytest.mark.parametrize("knows", ["by the silence", "by the connection", "by another load"])
+@pytest.mark.parametrize("knows", ["by the connection", "by another load"])
 def test_a_producer_that_has_started_again_holds_nothing_of_before(
-    conversation: Conversation, confirming: tuple[Any, Any], knows: str
+    talk: Talk, confirming: tuple[Any, Any], knows: str
 ) -> None:
     confirms, load = confirming
-    if knows == "by another load":
-        conversation.peer.forget()
-        conversation.shake_hands(0.1, "later")
+    if knows == "by the connection":
+        talk.lose()
+        assert confirms.go_on(load, 0.6) is None
+        assert confirms.go_on(load, 0.7) is None
+        talk.welcome("later")
+        assert confirms.go_on(load, 0.8) is None
     else:
-        conversation.lose()
-    assert confirms.go_on(load, 0.6) is None
-    assert confirms.go_on(load, 0.7) is None
-    conversation.welcome("later")
-    assert confirms.go_on(load, 0.8) is LoadEvent.GONE
+        talk.shake_hands(0.6, "later")
+        assert not talk.connections[0].is_open
+    assert confirms.go_on(load, 0.9) is LoadEvent.GONE
     assert load.cause == Cause.NO_LONGER_HELD
     assert "it has started again" in load.reason
 
 
 @pytest.mark.requirement("S3")
-def test_a_welcome_that_cannot_be_read_confirms_nothing(
-    conversation: Conversation, confirming: tuple[Any, Any]
+def test_a_welcome_that_cannot_be_read_decides_nothing(
+    talk: Talk, confirming: tuple[Any, Any]
 ) -> None:
+    """The next one does, a control time-out after the hello before."""
     confirms, load = confirming
-    conversation.lose()
+    talk.lose()
     assert confirms.go_on(load, 0.6) is None
     assert confirms.go_on(load, 0.7) is None
-    conversation.connections[-1].inbox += [[b"\xc1"], [b"\xc1"]]
-    assert confirms.go_on(load, 0.8) is LoadEvent.GONE
-    assert load.cause == Cause.NOT_CONFIRMED
-
-
-def test_an_offer_of_another_start_hangs_up_on_nobody_for_long(conversation: Conversation) -> None:
-    """The next one of the present start calls at once."""
-    conversation.shake_hands(0.0)
-    assert not conversation.peer.reach(0.1, "before")
-    conversation.welcome("now")
-    with pytest.raises(PeerMismatch, match="started again"):
-        conversation.peer.reach(0.1, "before")
-    conversation.shake_hands(0.1)
+    talk.connections[-1].inbox += [[b"\xc1"], [b"\xc1"]]
+    assert [confirms.go_on(load, 0.8 + step / 10) for step in range(5)] == [None] * 5
+    assert talk.hellos() == 3
+    talk.welcome("now")
+    assert confirms.go_on(load, 1.3) is None
+    assert len(talk.connections[-1].sent) == 2

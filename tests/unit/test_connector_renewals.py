@@ -29,8 +29,9 @@ class FakePeer:
         self.has_hung_up = False
         self.incarnation = "now"
         self.sockets: list[Any] = ["handshake"]
+        self.talk = self
 
-    def reach(self, now: float, incarnation: str) -> bool:
+    def reach(self, now: float, incarnation: str, since: float) -> bool:
         if self.is_there and incarnation != self.incarnation:
             raise PeerMismatch("it has started again")
         return self.is_there
@@ -127,7 +128,7 @@ def test_an_error_costs_one_renewal_and_does_not_spin(renewer: Renewer, peer: Fa
     """The thread sleeps until the next one is due, and then tries again."""
     renewer.keep(order(1), 0.0)
 
-    def reach(now: float, incarnation: str) -> bool:
+    def reach(now: float, incarnation: str, since: float) -> bool:
         raise OSError("no such address")
 
     works, peer.reach = peer.reach, reach  # type: ignore[method-assign]

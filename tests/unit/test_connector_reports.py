@@ -142,17 +142,18 @@ def test_a_difference_is_told_by_layer_group_and_blocks(
         SimpleNamespace(name="attn", payload_index=0, blocks=SimpleNamespace(size=64)),
     ]
     asked: list[wire.Question] = []
-    peer = SimpleNamespace(
+    talk = SimpleNamespace(
         answer=lambda number: (
             wire.Answer(number, True, (theirs[2], *theirs[:2])) if asked else None
         ),
-        welcome=None,
-        reach=lambda _now, _incarnation: True,
+        call=None,
+        reach=lambda _now, _incarnation, since: since <= _now,
         ask=lambda question: not asked.append(question),
     )
     plan = SimpleNamespace(pairs=[[(3, 7), (4, 8)], [(2, 5)]])
     order = SimpleNamespace(hold=HOLD, plan=plan)
-    load = SimpleNamespace(peer=peer, order=order, is_verified=True, asked=None)
+    peer = SimpleNamespace(talk=talk)
+    load = SimpleNamespace(peer=peer, order=order, is_verified=True, asked=None, started=0.0)
     confirms = confirmation.Confirmation(
         "all", SimpleNamespace(layers=layers), ["full", "state"], Digester(), 0.5
     )

@@ -177,6 +177,8 @@ class Poller(zmq.Poller):
         """Wait for events on the registered sockets, ``timeout`` in milliseconds."""
         enter(self._kernel, within=True)
         self._check_sockets()
+        if not self.sockets:
+            return []  # pyzmq does not wait for nothing
         limited = timeout is not None and timeout >= 0
         deadline_ns = self._kernel.now_ns + int(timeout or 0) * MS if limited else None
         while not (ready := self._ready()):
