@@ -25,6 +25,13 @@ _NO_SIMULATOR = "{} needs the simulator, and simpy is not installed here; pip in
 _UNVERIFIED = f"arm rocm: {NOTE}"
 _LACKS = 1
 """Exit code: nothing was run, as the machine lacks something."""
+_OF_HARDWARE = ("arm", "engines")
+"""Fixtures of tests that ask the library or engines; others say nothing of the machine."""
+_ASKED = ("asked", "hardware")
+_ASKED_NOTHING = (
+    "--require-hardware: no test that passed has asked the hardware, so nothing of it was tested; "
+    "select one that does, such as those of hw_tests/test_conformance.py"
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -62,6 +69,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def _refuse_what_runs_no_test(config: pytest.Config) -> None:
     """Such a run would count its tests as passed, or end well without any."""
+    if not __debug__:  # conformance cases are no test modules, in which pytest keeps assertions
+        raise pytest.UsageError("python -O or PYTHONOPTIMIZE: nothing would be asserted, and tests "
+                                "would pass; unset it")  # fmt: skip
     for name in ("--setup-plan", "--setup-only"):
         if config.getoption(name.replace("-", "")):
             raise pytest.UsageError(f"{name}: no test would run, and all would pass; leave it out")
@@ -142,7 +152,21 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     _rule_out_a_skip(item.config, report)
+    if call.when == "call" and not {*_OF_HARDWARE}.isdisjoint(getattr(item, "fixturenames", ())):
+        report.user_properties.append(_ASKED)
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """A good end with ``--require-hardware`` needs a test that has asked some."""
+    config = session.config
+    terminal = config.pluginmanager.get_plugin("terminalreporter")  # none in a worker of xdist
+    if exitstatus or not terminal or not config.getoption("--require-hardware"):
+        return
+    if not any(_ASKED in report.user_properties for report in terminal.getreports("passed")):
+        terminal.write_line(_ASKED_NOTHING)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.hookimpl(wrapper=True)

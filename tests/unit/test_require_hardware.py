@@ -76,6 +76,22 @@ def counts(said: str) -> dict[str, int]:
     return {what: int(n) for n, what in re.findall(r"(\d+) ([a-z]+)", summary)}
 
 
+ASKS = """
+import pytest
+
+@pytest.fixture
+def engines(): ...
+
+def test_asks(engines): ...
+
+@pytest.mark.xfail(reason="known", strict=True)
+def test_fails(engines):
+    assert False
+
+def test_asks_nothing(): ...
+"""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "test_skips.py").write_text(SKIPS)
@@ -185,3 +201,27 @@ def test_an_option_that_tests_nothing_or_is_without_effect_is_refused(
     code, said = run(folder, *given)
     assert code == pytest.ExitCode.USAGE_ERROR
     assert told in said
+
+
+def test_what_asks_no_hardware_is_not_enough_where_it_is_required(folder: Path) -> None:
+    """Beside what does it may pass; with processes of xdist, too."""
+    file = folder / "test_asks.py"
+    file.write_text(ASKS)
+    for selected, code in (("asks", 0), ("nothing", 1), ("nothing or fails", 1)):
+        for more in ([], ["-n", "1"]):
+            given = [
+                f"--deselect={folder / 'test_skips.py'}",
+                f"--ignore={folder / 'test_module.py'}",
+            ]
+            given += ["--arm=rocm", "-k", selected, *more]
+            found, said = run(folder, *given, "--require-hardware")
+            assert (found, "nothing of it was tested" in said) == (code, bool(code)), said
+            assert run(folder, *given)[0] == 0
+
+
+def test_nothing_runs_without_assertions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of cases are in no module of which pytest keeps them."""
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    code, said = run(folder, "-k", "runs")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "PYTHONOPTIMIZE: nothing would be asserted" in said
