@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from hw_tests.child import Child, ChildFailed
 from hw_tests.cluster.facts import facts_of
-from hw_tests.cluster.suites import ADDOPTS
+from hw_tests.cluster.suites import NOT_OF_A_RUN
 from hw_tests.cluster.wire import pack, unpack
 from hw_tests.process.launcher import Launcher, ProcessEnded, RemoteProcess, free_port
 from hw_tests.same_server import refuse_taken
@@ -138,12 +138,12 @@ class Agent:
     def run(self, words: Sequence[str], deadline_s: float) -> Ended:
         """Run a command of this interpreter to its end; `OUT` in its words is its folder.
 
-        Options of pytest that this host's environment has are not those of the run.
+        What this host's environment tells pytest is not of the run.
         """
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=self._folder))
         command = [sys.executable, "-m", "hw_tests.cluster.supervisor", f"--deadline={deadline_s}"]
         command += ["--", sys.executable, *(word.replace(OUT, str(folder)) for word in words)]
-        environment = {name: it for name, it in os.environ.items() if name != ADDOPTS}
+        environment = {name: it for name, it in os.environ.items() if name not in NOT_OF_A_RUN}
         # The pipe to its supervisor closes with this process, whatever ends it.
         with subprocess.Popen(
             command,

@@ -17,7 +17,13 @@ from typing import Any
 from hw_tests.preflight import Host, examine
 
 PACKAGES = ("torch", "vllm", "amd-mori", "mori", "msgspec", "numpy", "pyzmq", "greenlet", "simpy")
-SOURCES = ("connector", "hw_tests", "sim")
+SETTINGS = "pyproject.toml"
+"""Of the source tree, with those of pytest."""
+SOURCES = ("connector", "hw_tests", "sim", SETTINGS)
+_SETTINGS = Path(__file__).parents[2] / SETTINGS
+_VARIABLES = ("MORI_", "VLLM_", "HIP_", "HSA_", "ROCR_", "ROCM_", "AMD_", "GPU_", "CUDA_", "TORCH_",
+              "PYTORCH_", "NCCL_", "RCCL_", "LD_", "PYTHON", "PYTEST_", "FAULTLAB_")  # fmt: skip
+"""How those of the environment begin that can change what is tested."""
 _SAME = ("python", "rocm", "packages", "sources")
 _VERSIONS = ("python", "packages")
 _ROCM = Path("/opt", "rocm", ".info", "version")
@@ -48,9 +54,7 @@ def facts_of(arm: str) -> dict[str, Any]:
         "sources": {name: _digest(name) for name in SOURCES},
         "installed": dict(sorted((each.name, each.version) for each in metadata.distributions())),
         "environment": {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if name.startswith(("MORI_", "VLLM_", "HIP_", "ROCR_", "CUDA_VISIBLE"))
+            name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
         },
         "preflight": [asdict(finding) for finding in examine(Host())] if arm == "rocm" else [],
     }
@@ -77,6 +81,8 @@ def _version(name: str) -> str | None:
 
 
 def _digest(package: str) -> str | None:
+    if package == SETTINGS:
+        return hashlib.sha256(_SETTINGS.read_bytes()).hexdigest() if _SETTINGS.exists() else None
     spec = util.find_spec(package)
     if spec is None or not spec.submodule_search_locations:
         return None

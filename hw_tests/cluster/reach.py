@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from hw_tests.cluster.suites import NOT_OF_A_RUN
+
 Way = Literal["local", "ssh", "srun", "hand"]
 
 _SSH = ("-T", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3")
@@ -101,6 +103,7 @@ def _with_environment(settings: Settings, target: Target) -> Sequence[str]:
         "PYTHONPATH": settings.directory,
         "PYTHONHASHSEED": "0",
         "OMP_NUM_THREADS": "1",
+        **dict.fromkeys(NOT_OF_A_RUN, ""),
         RUN_VARIABLE: settings.run,
         **target.environment,
     }

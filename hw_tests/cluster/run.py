@@ -20,7 +20,7 @@ from hw_tests.cluster.options import Options
 from hw_tests.cluster.reach import command_by_hand, local_command, typed_there
 from hw_tests.cluster.remote import HostLost, RemoteHost
 from hw_tests.cluster.report import BOTH, HERE, Report, Test, read_junit
-from hw_tests.cluster.suites import ADDOPTS, SERVED, SUITES, combined
+from hw_tests.cluster.suites import ALONE, NOT_OF_A_RUN, SERVED, SUITES, combined
 from hw_tests.outcome import ONE_HOST, OTHER_VERSIONS
 from hw_tests.process.arms import PRELOADED
 from hw_tests.process.host_pair import HostPair
@@ -94,7 +94,7 @@ def _by_themselves(options: Options) -> list[str]:
 
 def _alone(options: Options) -> list[str]:
     words = combined(SUITES[options.suite].each_host, options.narrowed)
-    return ["-q", "-p", "no:cacheprovider", f"--arm={options.arm}", *words]
+    return ["-q", *ALONE, "-p", "no:cacheprovider", f"--arm={options.arm}", *words]
 
 
 def connect(options: Options, stack: ExitStack) -> Hosts:
@@ -119,11 +119,12 @@ def examine_hosts(options: Options, hosts: Hosts, report: Report) -> None:
         raise NotReady(str(error)) from None
     roles = _one_role_of_each(hosts, report)
     report.caveats += [ONE_HOST] if len(roles) < len(hosts) else []
-    problems = [
-        f"{report.hosts[role]['host']} lacks {line}"
-        for role in roles
-        for line in facts.missing(report.hosts[role])
-    ]
+    lacks = (  # each role, as two of one machine may have other containers and variables
+        f"{told['host']} lacks {line}"
+        for told in report.hosts.values()
+        for line in facts.missing(told)
+    )
+    problems = list(dict.fromkeys(lacks))
     report.tests_on = tests_on = facts.of_the_tests()
     if other := facts.other_versions(tests_on, report.hosts[roles[0]]):
         report.caveats.append(OTHER_VERSIONS.format("; ".join(other)))
@@ -163,7 +164,7 @@ def run_each(options: Options, hosts: Hosts, report: Report) -> None:
     arguments = _alone(options)
     deadline_s = options.settings.deadline_s
     roles = _one_role_of_each(hosts, report)
-    print(f"on each of {len(roles)} hosts: pytest {' '.join(arguments)}", flush=True)
+    print(f"on each of {len(roles)} hosts: pytest {shlex.join(arguments)}", flush=True)
     pool = ThreadPoolExecutor(len(roles))
     words = ["-m", "pytest", f"--junitxml={OUT}/junit.xml", *arguments]
     runs = {role: pool.submit(hosts[role].run, "pytest", words, deadline_s) for role in roles}
@@ -188,12 +189,14 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     print("between the two hosts:", flush=True)
     junit = options.out / "pair.xml"
     local = all(host.address == HOST for host in hosts.values())
-    arguments = [f"--rootdir={_ROOT}", f"-c={_ROOT / 'pyproject.toml'}", "-p", "no:cacheprovider"]
+    arguments = [f"--rootdir={_ROOT}", f"-c={_ROOT / 'pyproject.toml'}", *ALONE[1:]]
+    arguments += ["-p", "no:cacheprovider"]
     arguments += ["-p", "no:xdist"]  # its processes would not know the hosts
     arguments += [f"--arm={options.arm}", f"--junitxml={junit.absolute()}"]
     arguments += combined(SUITES[options.suite].both, options.narrowed)
     plugin = HostPair(hosts, on_this_machine=local)
-    os.environ.pop(ADDOPTS, None)
+    for name in NOT_OF_A_RUN:
+        os.environ.pop(name, None)
     interrupts = _Interrupts()
     code = pytest.main(arguments, plugins=[_Named(plugin), _Sides(), interrupts])
     if interrupts.seen:

@@ -34,8 +34,10 @@ SUITES = {
     "geometry": Suite([], ["hw_tests/process/test_process_geometry.py", *_LONG]),
 }
 
-ADDOPTS = "PYTEST_ADDOPTS"
-"""A variable with options of pytest; none of a run come from there."""
+NOT_OF_A_RUN = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONOPTIMIZE")
+"""Variables that would say which tests run, or that nothing is asserted."""
+ALONE = ("-c=pyproject.toml", "--confcutdir=hw_tests", "-o=addopts=-m 'not soak'")
+"""Likewise: no other file beside the sources says that, whose hash no report has."""
 
 _OWN = {
     "load": ("--prefill", "--decode", "--control", "--prefill-url", "--decode-url", "--control-url",

@@ -15,6 +15,7 @@ from told_hosts import connected, facts, told_hosts
 from hw_tests.child import ChildFailed
 from hw_tests.cluster.__main__ import main
 from hw_tests.cluster.agent import Agent
+from hw_tests.cluster.facts import SOURCES
 from hw_tests.cluster.options import parse
 from hw_tests.cluster.report import BOTH, HERE, Report
 from hw_tests.cluster.run import NotReady, examine_hosts, run_pair, take
@@ -36,7 +37,7 @@ def given_here(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return give
 
 
-@pytest.mark.parametrize("name", ["connector", "hw_tests", "sim"])
+@pytest.mark.parametrize("name", SOURCES)
 @pytest.mark.parametrize("there", ["0" * 64, None])
 def test_other_sources_than_those_of_the_tests_are_refused(
     name: str, there: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

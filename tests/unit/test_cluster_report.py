@@ -21,8 +21,9 @@ from hw_tests.cluster.facts import differences, missing
 from hw_tests.cluster.options import BadOptions, parse
 from hw_tests.cluster.reach import local_command
 from hw_tests.cluster.report import NOTES, Report, Test, read_junit, write
-from hw_tests.cluster.run import examine_hosts, run_pair, take
+from hw_tests.cluster.run import NotReady, examine_hosts, run_pair, take
 from hw_tests.cluster.suites import SUITES, combined
+from hw_tests.conformance import CASES
 from hw_tests.outcome import ONE_HOST
 
 JUNIT = """<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite name="pytest">
@@ -156,6 +157,20 @@ def test_a_remedy_is_printed_once(
     document = json.loads((tmp_path / "new/report.json").read_text())
     assert "\n" not in document["verdict"]
     assert "get a NIC" in "".join(document["problems"])
+
+
+def test_what_either_side_of_one_machine_lacks_is_told(tmp_path: Path) -> None:
+    """They may have other containers, or variables, such as one that hides a GPU."""
+    gpu = {"name": "GPUs", "ok": False, "found": "1", "needed": "2", "remedy": "unset it"}
+    for sides in (
+        ({"preflight": [gpu]}, {}),
+        ({}, {"preflight": [gpu]}),
+        2 * ({"preflight": [gpu]},),
+    ):
+        hosts = told_hosts(*({"boot": "a", **side} for side in sides))
+        with pytest.raises(NotReady) as told:
+            examine_hosts(parse([*SSH, "--out", str(tmp_path / "new")]), hosts, Report("rocm", {}))
+        assert str(told.value).count("lacks GPUs: found 1") == 1
 
 
 def test_a_run_that_tested_nothing_has_an_exit_code_of_its_own(
@@ -386,6 +401,28 @@ def test_a_printed_command_works_from_anywhere(capsys: pytest.CaptureFixture[str
         text=True,
     )
     assert (done.returncode, "wait_all" in done.stdout) == (0, True), done.stdout + done.stderr
+
+
+def test_nothing_beside_the_sources_says_which_tests_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither other options in a file or a variable, nor a plugin that leaves out tests."""
+    (tmp_path / "hw_tests").symlink_to(ROOT / "hw_tests")
+    settings = (ROOT / "pyproject.toml").read_text()
+    (tmp_path / "pyproject.toml").write_text(
+        settings.replace("'not soak'", "'not soak' -k exports")
+    )
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -k exports\n")
+    (tmp_path / "conftest.py").write_text("def pytest_itemcollected(): raise ValueError")
+    (tmp_path / "less.py").write_text("def pytest_collection_modifyitems(items): items.clear()")
+    monkeypatch.setenv("PYTEST_PLUGINS", "less")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-k exports")
+    monkeypatch.setenv("PYTHONOPTIMIZE", "1")
+    given = ["--arm=sim", "--suite=first", "--print", "--directory", str(tmp_path)]
+    assert main([*SSH, *given]) == 0
+    line = next(each for each in capsys.readouterr().out.splitlines() if "test_conformance" in each)
+    done = subprocess.run(["sh", "-c", f"{line} --collect-only"], capture_output=True, text=True)
+    assert f"{len(CASES)} tests collected" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_machine_that_starts_a_run_needs_neither_torch_nor_vllm() -> None:
