@@ -24,6 +24,8 @@ _SETTINGS = Path(__file__).parents[2] / SETTINGS
 _VARIABLES = ("MORI_", "VLLM_", "HIP_", "HSA_", "ROCR_", "ROCM_", "AMD_", "GPU_", "CUDA_", "TORCH_",
               "PYTORCH_", "NCCL_", "RCCL_", "LD_", "PYTHON", "PYTEST_", "FAULTLAB_")  # fmt: skip
 """How those of the environment begin that can change what is tested."""
+_SECRET = ("KEY", "TOKEN", "SECRET", "PASSW")
+"""What their names have whose values are nobody's but their owner's, as VLLM_API_KEY."""
 _SAME = ("python", "rocm", "packages", "sources")
 _VERSIONS = ("python", "packages")
 _ROCM = Path("/opt", "rocm", ".info", "version")
@@ -54,7 +56,9 @@ def facts_of(arm: str) -> dict[str, Any]:
         "sources": {name: _digest(name) for name in SOURCES},
         "installed": dict(sorted((each.name, each.version) for each in metadata.distributions())),
         "environment": {
-            name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
+            name: "set, and not told" if any(word in name for word in _SECRET) else value
+            for name, value in sorted(os.environ.items())
+            if name.startswith(_VARIABLES)
         },
         "preflight": [asdict(finding) for finding in examine(Host())] if arm == "rocm" else [],
     }

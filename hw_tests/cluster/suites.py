@@ -36,7 +36,7 @@ SUITES = {
 
 NOT_OF_A_RUN = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONOPTIMIZE")
 """Variables that would say which tests run, or that nothing is asserted."""
-ALONE = ("-c=pyproject.toml", "--confcutdir=hw_tests", "-o=addopts=-m 'not soak'")
+ALONE = ("-c=pyproject.toml", "--confcutdir=hw_tests", "-o=addopts=", "-m", "not soak")
 """Likewise: no other file beside the sources says that, whose hash no report has."""
 
 _OWN = {

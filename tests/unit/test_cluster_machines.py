@@ -15,7 +15,7 @@ from told_hosts import connected, facts, told_hosts
 from hw_tests.child import ChildFailed
 from hw_tests.cluster.__main__ import main
 from hw_tests.cluster.agent import Agent
-from hw_tests.cluster.facts import SOURCES
+from hw_tests.cluster.facts import SOURCES, facts_of
 from hw_tests.cluster.options import parse
 from hw_tests.cluster.report import BOTH, HERE, Report
 from hw_tests.cluster.run import NotReady, examine_hosts, run_pair, take
@@ -53,6 +53,18 @@ def test_other_sources_than_those_of_the_tests_are_refused(
     ours = document["tests_on"]["sources"][name]
     assert f"{ours} on the tests, {there} on kv_producer" in "".join(document["problems"])
     assert f"<td>{ours}</td>" in (tmp_path / "new/report.html").read_text()
+
+
+def test_what_can_change_the_tests_is_kept_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And no secret, as who gets the report need not have it."""
+    for name in ("LD_PRELOAD_NOT", "HSA_OVERRIDE_GFX_VERSION", "PYTHON_OF_TEST", "VLLM_API_KEY"):
+        monkeypatch.setenv(name, "told")
+    kept = facts_of("sim")["environment"]
+    assert kept["HSA_OVERRIDE_GFX_VERSION"] == kept["LD_PRELOAD_NOT"] == "told"
+    assert kept["PYTHON_OF_TEST"] == "told"
+    assert kept["VLLM_API_KEY"] == "set, and not told"
 
 
 def test_sources_that_nobody_knows_are_refused(
