@@ -13,7 +13,13 @@ from hw_tests.conformance import CASES
 
 
 def make_arm(name: str) -> Any:  # without the methods of features that it does not have
-    """An arm of the real library, in this process."""
+    """An arm of the real library, in this process.
+
+    Raises:
+        SystemExit: this Python drops assertions, so that whatever is asked would be true.
+    """
+    if not __debug__:
+        raise SystemExit("python -O or PYTHONOPTIMIZE: nothing would be asserted; unset it")
     if name == "mori-cpu":
         from hw_tests.arms.mori_cpu.arm import MoriCpuArm  # noqa: PLC0415  # needs its provider
 

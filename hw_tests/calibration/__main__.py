@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hw_tests.arms import ARMS
@@ -41,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--{key} says what to measure, and --rows measures nothing; drop one")
     try:
         base = find_fabric(options.base)
-        rows = read_rows(options.rows) if options.rows else _measured(options)
+        rows = read_rows(options.rows) if options.rows else []
+        _discard(options)
+        rows = rows or _measured(options)
         write_rows(options.out / "benchmark.csv", rows)
         fitted = None if options.compare_only else fit(rows, base, options.hardware)
         found = _compared(rows, fitted, options)
@@ -51,6 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     (options.out / "parity.txt").write_text(table(found))
     print(table(found))
     return 0
+
+
+def _discard(options: argparse.Namespace) -> None:
+    """Remove what an earlier run has left in the folder: if this one fails, nothing of it may look
+    as if it were of this one. What this one reads or does not write stays."""
+    stale = {"parity.json", "parity.txt"}
+    stale |= set() if options.rows else {"benchmark.csv"}
+    stale |= set() if options.compare_only else {"fabric.toml"}
+    for path in (options.out / each for each in sorted(stale)):
+        if path.resolve() != Path(options.base).resolve():
+            path.unlink(missing_ok=True)
 
 
 def _measured(options: argparse.Namespace) -> list[Row]:

@@ -99,6 +99,21 @@ def test_what_was_never_tried_on_hardware_says_so(
     assert ["unverified on hardware" in each for each in told] == [arm == "rocm"] * 3
 
 
+def test_a_run_that_fails_leaves_nothing_of_an_earlier_one(tmp_path: Path) -> None:
+    """But for what it was to begin with, or would not have written."""
+    written = ("benchmark.csv", "fabric.toml", "parity.json", "parity.txt")
+    for more, left in (
+        ([], []),
+        (["--compare-only"], ["fabric.toml"]),
+        (["--base", str(tmp_path / "fabric.toml")], ["fabric.toml"]),
+    ):
+        for name in written:
+            (tmp_path / name).write_text(fabric_toml(fit(rows_of(CX7), CX7, "old"), "x"))
+        with pytest.raises(SystemExit):
+            main(["--arm", "rocm", "--out", str(tmp_path), *more])
+        assert [name for name in written if (tmp_path / name).exists()] == left
+
+
 def test_a_table_reads_as_it_was_written(tmp_path: Path) -> None:
     """With the number of calls, for which the published columns have no place but the source."""
     rows = rows_of(THOR2)

@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from hw_tests.arms import run_beside
+from hw_tests.child import ChildFailed
+from hw_tests.conformance import CASES
+
 ROOT = Path(__file__).parents[2]
 SKIPS = """
 import pytest
@@ -225,3 +229,5 @@ def test_nothing_runs_without_assertions(folder: Path, monkeypatch: pytest.Monke
     code, said = run(folder, "-k", "runs")
     assert code == pytest.ExitCode.USAGE_ERROR
     assert "PYTHONOPTIMIZE: nothing would be asserted" in said
+    with pytest.raises(ChildFailed, match="PYTHONOPTIMIZE: nothing would be asserted"):
+        run_beside("rocm", CASES[0], Path(sys.executable), os.environ)
