@@ -15,7 +15,15 @@ from pathlib import Path
 
 from hw_tests.cluster.options import BadOptions, Options, parse
 from hw_tests.cluster.report import NOTES, Report, write
-from hw_tests.cluster.run import NotReady, commands, connect, examine_hosts, run_each, run_pair
+from hw_tests.cluster.run import (
+    NotReady,
+    commands,
+    connect,
+    examine_again,
+    examine_hosts,
+    run_each,
+    run_pair,
+)
 from hw_tests.cluster.served import run_served, served_commands
 from hw_tests.cluster.suites import SERVED, narrowing
 from hw_tests.outcome import EXIT_CODES, narrowed_by
@@ -75,6 +83,7 @@ def _run(options: Options, report: Report) -> int:
             else:
                 run_each(options, hosts, report)
                 run_pair(options, hosts, report)
+            examine_again(hosts, report)
         except NotReady as error:
             report.cut_short(str(error))
             return 2

@@ -205,6 +205,18 @@ def run_pair(options: Options, hosts: Hosts, report: Report) -> None:
     take(report, text, BOTH, int(code), "")
 
 
+def examine_again(hosts: Hosts, report: Report) -> None:
+    """Of the sources, as each process reads them when it starts."""
+    for role, host in hosts.items():
+        try:
+            now = host.facts("sim")  # without the preflight, which takes minutes
+        except AssertionError as error:  # it is lost
+            report.problems.append(str(error))
+            continue
+        changed = facts.differences({"its start": report.hosts[role], "its end": now}, ["sources"])
+        report.problems += [f"changed during the run, {host.name}: {line}" for line in changed]
+
+
 class _Sides:
     """Tells in what pytest writes which tests have engines, without which there are no sides.
 

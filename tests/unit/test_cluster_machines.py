@@ -17,7 +17,7 @@ from hw_tests.cluster.__main__ import main
 from hw_tests.cluster.agent import Agent
 from hw_tests.cluster.facts import SOURCES, facts_of
 from hw_tests.cluster.options import parse
-from hw_tests.cluster.report import BOTH, HERE, Report
+from hw_tests.cluster.report import BOTH, HERE, Report, Test
 from hw_tests.cluster.run import NotReady, examine_hosts, run_pair, take
 from hw_tests.cluster.suites import SUITES, Suite
 from hw_tests.process.launcher import free_port
@@ -53,6 +53,27 @@ def test_other_sources_than_those_of_the_tests_are_refused(
     ours = document["tests_on"]["sources"][name]
     assert f"{ours} on the tests, {there} on kv_producer" in "".join(document["problems"])
     assert f"<td>{ours}</td>" in (tmp_path / "new/report.html").read_text()
+
+
+def test_sources_that_change_during_a_run_are_no_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As nobody could say which of them a test has read."""
+    hosts = told_hosts({"boot": "a"}, {"boot": "b"})
+
+    def ran(_options: Any, _hosts: Any, report: Report) -> None:
+        report.tests.append(Test(BOTH, "it", "passed", 1.0, ""))
+        told = hosts["kv_consumer"].facts_there
+        hosts["kv_consumer"].facts_there = {**told, "sources": {**told["sources"], "hw_tests": "x"}}
+
+    monkeypatch.setattr("hw_tests.cluster.__main__.run_pair", ran)
+    connected(hosts, monkeypatch)
+    options = ["--way=ssh", "--ssh=sh", "--producer=node1=10.0.0.1", "--consumer=node2=10.0.0.2"]
+    assert main([*options, "--suite=pair", "--out", str(tmp_path / "new")]) == 3
+    document = json.loads((tmp_path / "new/report.json").read_text())
+    assert document["verdict"].startswith(
+        "INCOMPLETE: changed during the run, node2: sources hw_tests: "
+    )
 
 
 def test_what_can_change_the_tests_is_kept_of_the_environment(
