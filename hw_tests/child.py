@@ -13,6 +13,8 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _LAST_WORDS = 3000
+SOURCES = Path(__file__).parents[1]
+"""In this folder ``python -m`` takes what this process has, and not another copy."""
 
 
 class ChildFailed(Exception):
@@ -20,7 +22,11 @@ class ChildFailed(Exception):
 
 
 def run_to_end(
-    command: Sequence[str], timeout_s: float, environment: Mapping[str, str], given: str = ""
+    command: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str],
+    given: str = "",
+    folder: Path | None = None,
 ) -> str:
     """What a command writes to its standard output.
 
@@ -29,6 +35,7 @@ def run_to_end(
         timeout_s: after which it is killed.
         environment: all of it.
         given: its standard input.
+        folder: in which it runs; this process's by default.
 
     Raises:
         ChildFailed: it did not end in time, or not with exit code 0.
@@ -42,6 +49,7 @@ def run_to_end(
             text=True,
             check=False,
             timeout=timeout_s,
+            cwd=folder,
         )
     except subprocess.TimeoutExpired:
         words = " ".join(word for word in command if "\n" not in word)  # but not a whole program

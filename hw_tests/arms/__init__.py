@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from hw_tests.child import ChildFailed, run_to_end
+from hw_tests.child import SOURCES, ChildFailed, run_to_end
 from hw_tests.preflight import Finding, Host, examine
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def run_beside(arm: str, case: Case, python: Path, environment: Mapping[str, str
         ChildFailed: it failed, or its process ended before the end of the case.
     """
     words = [str(python), "-m", "hw_tests.arms.run_case", arm, case.name]
-    said = run_to_end(words, _LONGEST_CASE_S, environment)
+    said = run_to_end(words, _LONGEST_CASE_S, environment, folder=SOURCES)
     if case.name not in said.splitlines():
         raise ChildFailed(f"{case.name}: exit code 0 before its end\n{said[-3000:]}")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hw_tests.calibration.rows import Shape
-from hw_tests.child import run_to_end
+from hw_tests.child import SOURCES, run_to_end
 
 _GAP = 64
 _PATIENCE_S = 900
@@ -111,7 +111,7 @@ def run_on_real(arm: str) -> Runner:
     def run(shapes: Sequence[Shape], loop: Loop) -> list[float]:
         asked = json.dumps([loop, [dataclasses.asdict(shape) for shape in shapes]])
         command = [str(python), "-m", "hw_tests.calibration.measure", arm]
-        said = run_to_end(command, _PATIENCE_S, environment, asked)
+        said = run_to_end(command, _PATIENCE_S, environment, asked, SOURCES)
         return [float(latency) for latency in json.loads(said.splitlines()[-1])]
 
     return run

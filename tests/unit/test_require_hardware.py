@@ -231,3 +231,12 @@ def test_nothing_runs_without_assertions(folder: Path, monkeypatch: pytest.Monke
     assert "PYTHONOPTIMIZE: nothing would be asserted" in said
     with pytest.raises(ChildFailed, match="PYTHONOPTIMIZE: nothing would be asserted"):
         run_beside("rocm", CASES[0], Path(sys.executable), os.environ)
+
+
+def test_a_case_is_that_of_these_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not of an older copy, which may be where the tests are started."""
+    (tmp_path / "hw_tests" / "arms").mkdir(parents=True)
+    (tmp_path / "hw_tests/arms/run_case.py").write_text("import sys; print(sys.argv[2])")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ChildFailed, match="ValueError"):
+        run_beside("rocm", CASES[0]._replace(section="no"), Path(sys.executable), os.environ)
