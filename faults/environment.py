@@ -176,7 +176,10 @@ def _gpu(machine: Machine) -> Check:
     name, expected = "AMD GPU", "/dev/kfd, readable and writable"
     if machine.kfd == "usable":
         return Check(name, Status.OK, f"{machine.gpus} render nodes", expected, Needs.HARDWARE)
-    remedy = "start the container with: --device=/dev/kfd --device=/dev/dri --group-add=render"
+    remedy = (
+        "start the container with: --device=/dev/kfd --device=/dev/dri "
+        "--group-add=$(getent group render | cut -d: -f3)"
+    )
     if machine.kfd == "absent":
         remedy = f"use a machine with an AMD GPU; there, {remedy}"
     return Check(name, Status.MISSING, f"/dev/kfd: {machine.kfd}", expected, Needs.HARDWARE, remedy)

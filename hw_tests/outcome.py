@@ -17,6 +17,15 @@ ONE_HOST: Final = "both sides on one host, which tells nothing of two"
 OTHER_VERSIONS: Final = "the machine of the tests has {}"
 
 
+USUAL_GAP: Final = 0.1
+"""By which fewer drafts may be accepted behind a router, if nobody says another share."""
+
+
+def wide_gap(gap: float) -> list[str]:
+    """A caveat, if drafts may be accepted less often than usual; nothing otherwise."""
+    return [f"drafts accepted by {gap:g} less often would pass"] if gap > USUAL_GAP else []
+
+
 def narrowed_by(left_out: Iterable[str]) -> str:
     """A caveat: options by which less was run than there is."""
     return f"narrowed: {' '.join(left_out)}"

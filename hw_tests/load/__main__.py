@@ -32,7 +32,7 @@ from hw_tests.option_types import (
     share,
     url,
 )
-from hw_tests.outcome import EXIT_CODES, NOT_COMPARED
+from hw_tests.outcome import EXIT_CODES, NOT_COMPARED, USUAL_GAP
 from hw_tests.registered import compare
 from hw_tests.same_server import same_server
 from hw_tests.sealed import discard, seal, sums_beside
@@ -212,7 +212,7 @@ def _parser() -> argparse.ArgumentParser:
         add(f"--{name}", type=seconds, default=value, metavar="S", help=f"{what} (%(default)s)")
     add("--time-scale", type=factor, default=1.0, help="0.1: ten times as fast (%(default)s)")
     add("--vocab-size", type=count, default=32_000, help="of the model, at most (%(default)s)")
-    add("--acceptance-gap", type=share, default=0.1, metavar="SHARE",
+    add("--acceptance-gap", type=share, default=USUAL_GAP, metavar="SHARE",
         help="by which fewer drafts may be accepted (%(default)s)")  # fmt: skip
     add("--no-drafts", action="store_true", help="the engines do not speculate")
     add("--exact", action="store_true", help="an answer that is not the control's is a failure")

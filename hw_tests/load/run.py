@@ -28,7 +28,7 @@ from hw_tests.load.checks import (
 from hw_tests.load.idle import blocks_come_back
 from hw_tests.load.send import Limits, Reply, Request, requests_of, send_all
 from hw_tests.load.servers import Server
-from hw_tests.outcome import NO_DRAFTS, UNVERIFIED, Outcome
+from hw_tests.outcome import NO_DRAFTS, UNVERIFIED, Outcome, wide_gap
 from hw_tests.recall.counters import Counters, read_counters, since
 from hw_tests.unverified import NOTE
 
@@ -259,6 +259,7 @@ def document(
     """All of it, for JSON; ``stopped`` says why there are no more phases."""
     left_out = {UNVERIFIED: plan.is_verified, NO_DRAFTS: plan.has_drafts}
     caveats = [caveat for caveat, is_looked_at in left_out.items() if not is_looked_at]
+    caveats += wide_gap(plan.acceptance_gap)
     return {
         "outcome": outcome_of(phases, stopped),
         "stopped": stopped,

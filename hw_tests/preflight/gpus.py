@@ -12,7 +12,10 @@ from hw_tests.preflight.host import Host, ProbeFailed
 ARCHITECTURES = ("gfx942", "gfx950")
 _TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
 _MASKS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-_DEVICES = "start the container with: --device=/dev/kfd --device=/dev/dri --group-add=render"
+_DEVICES = (
+    "start the container with: --device=/dev/kfd --device=/dev/dri "
+    "--group-add=$(getent group render | cut -d: -f3)"  # by its number: the image may lack the name
+)
 
 
 class Gpu(NamedTuple):

@@ -15,7 +15,16 @@ from hw_tests.load.checks import (
     drafts_are_accepted,
     loads_are_verified,
 )
-from hw_tests.outcome import NO_DRAFTS, NO_RECALL, NOT_COMPARED, UNVERIFIED, Outcome, verdict
+from hw_tests.outcome import (
+    NO_DRAFTS,
+    NO_RECALL,
+    NOT_COMPARED,
+    UNVERIFIED,
+    USUAL_GAP,
+    Outcome,
+    verdict,
+    wide_gap,
+)
 from hw_tests.recall.ask import Answer, Hit, Server
 from hw_tests.recall.attribution import Lost, attribute
 from hw_tests.recall.counters import Counters
@@ -74,7 +83,7 @@ class Report:
     texts: int = 0
     read: dict[tuple[int, int], Counters | str] = field(default_factory=dict)
     registered: Evidence | None = None
-    acceptance_gap: float = 0.1
+    acceptance_gap: float = USUAL_GAP
     is_verified: bool = True
     has_drafts: bool = True
     engines: Mapping[str, Identity] = field(default_factory=dict)
@@ -130,7 +139,8 @@ class Report:
         compared = self.registered is not None and len(self.registered.sides) > 1
         told = {NO_RECALL: self.same_words, UNVERIFIED: not self.is_verified,
                 NO_DRAFTS: not self.has_drafts, NOT_COMPARED: not compared}  # fmt: skip
-        return [*(caveat for caveat, is_so in told.items() if is_so), *unknown(self.engines)]
+        told_of = [caveat for caveat, is_so in told.items() if is_so]
+        return [*told_of, *wide_gap(self.acceptance_gap), *unknown(self.engines)]
 
     def verdict(self) -> str:
         """In one line."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
+from hw_tests.load.run import Plan, document
+from hw_tests.load.send import Limits
 from hw_tests.recall import attribution
 from hw_tests.recall.ask import Answer, Hit
 from hw_tests.recall.counters import Counters
@@ -28,6 +33,20 @@ def test_a_control_that_finds_less_than_half_proves_too_little() -> None:
 
     assert outcome(3).startswith("pass")
     assert outcome(2).startswith("INCOMPLETE: the control found 2 of 6 codes in 400 words, less")
+
+
+def test_a_wider_gap_of_drafts_is_told() -> None:
+    """In the verdict of recall and of load, as nearly any loss of drafts would pass with it."""
+    plan = Plan(Path("trace"), Limits(1, 1, 1, 1.0, 1), [], 1, 1, 1, 1, 0.1, False, True, True)
+    for gap, caveats in (
+        (0.05, []),
+        (0.1, []),
+        (0.9, ["drafts accepted by 0.9 less often would pass"]),
+    ):
+        given = Report({}, {}, [], {}, acceptance_gap=gap)
+        assert [each for each in given.caveats() if "drafts" in each] == caveats
+        found = document(replace(plan, acceptance_gap=gap), [], {}, None, {})
+        assert found["caveats"] == caveats
 
 
 @pytest.mark.parametrize(
