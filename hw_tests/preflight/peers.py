@@ -29,6 +29,14 @@ def versions(host: Host) -> dict[str, str | None]:
     return {"rocm": rocm, **{name: _answer(host, name, key) for name, key in _ASKED.items()}}
 
 
+def _boot(host: Host) -> str | None:
+    """The kernel's id of its start, by which a machine knows itself; None if it does not tell."""
+    try:
+        return host.read("proc/sys/kernel/random/boot_id")
+    except OSError:
+        return None
+
+
 def _answer(host: Host, name: str, key: str) -> str | None:
     try:
         value = host.probe(name)[key]
@@ -39,7 +47,7 @@ def _answer(host: Host, name: str, key: str) -> str | None:
 
 def serve(host: Host, listener: socket.socket, more: Callable[[], bool] = lambda: True) -> None:
     """Tell everybody who connects the versions of ``host``, while there shall be ``more``."""
-    answer = json.dumps(versions(host)).encode() + b"\n"
+    answer = json.dumps({**versions(host), "boot": _boot(host)}).encode() + b"\n"
     while more():
         connection, _ = listener.accept()
         with connection:
@@ -69,6 +77,9 @@ def _compare(address: str, host: Host) -> str:
         theirs = _ask((name, int(port)))
     except (OSError, ValueError) as error:
         raise NotMet(f"no answer: {error}") from None
+    boot = _boot(host)
+    if boot is not None and theirs.get("boot") == boot:
+        raise NotMet("this machine itself, which always agrees; name another one")
     ours = versions(host)
     missing = [key for key, value in ours.items() if value is None]
     if missing:

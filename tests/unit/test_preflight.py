@@ -226,6 +226,17 @@ def test_a_peer_has_to_be_the_same_in_each_of_these(
     assert finding.found == f"{key} {theirs} there and {ours} here"
 
 
+def test_a_machine_is_no_peer_of_itself(node: Node, tmp_path: Path) -> None:
+    """By whatever address it is asked, and in whatever container."""
+    peer = Node(tmp_path / "peer")
+    node.write("proc/sys/kernel/random/boot_id", "a\n")
+    for boot, is_other in (("a\n", False), ("b\n", True)):
+        peer.write("proc/sys/kernel/random/boot_id", boot)
+        with answering(peer, 1) as address:
+            finding = examine(node.host(), [address])[-1]
+        assert (finding.ok, "this machine itself" in finding.found) == (is_other, not is_other)
+
+
 @pytest.mark.parametrize("address", ["node2", "node2:http", ":6300"])
 def test_an_address_without_host_or_port_is_named(node: Node, address: str) -> None:
     assert "is not HOST:PORT" in examine(node.host(), [address])[-1].found
