@@ -26,7 +26,8 @@ _VARIABLES = ("MORI_", "VLLM_", "HIP_", "HSA_", "ROCR_", "ROCM_", "AMD_", "GPU_"
 """How those of the environment begin that can change what is tested."""
 _SECRET = ("KEY", "TOKEN", "SECRET", "PASSW")
 """What their names have whose values are nobody's but their owner's, as VLLM_API_KEY."""
-_SAME = ("python", "rocm", "packages", "sources")
+LIBRARIES = ("mori", "vllm")
+_SAME = ("python", "rocm", "packages", "libraries", "sources")
 _VERSIONS = ("python", "packages")
 _ROCM = Path("/opt", "rocm", ".info", "version")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -54,6 +55,7 @@ def facts_of(arm: str) -> dict[str, Any]:
         },
         "packages": {name: _version(name) for name in PACKAGES},
         "sources": {name: _digest(name) for name in SOURCES},
+        "libraries": {name: _digest(name, "*.so*") for name in LIBRARIES},
         "installed": dict(sorted((each.name, each.version) for each in metadata.distributions())),
         "environment": {
             name: "set, and not told" if any(word in name for word in _SECRET) else value
@@ -84,7 +86,8 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _digest(package: str) -> str | None:
+def _digest(package: str, beside: str = "") -> str | None:
+    """Of all that Python reads, and what else of this pattern is right in the package's folder."""
     if package == SETTINGS:
         return hashlib.sha256(_SETTINGS.read_bytes()).hexdigest() if _SETTINGS.exists() else None
     spec = util.find_spec(package)
@@ -92,7 +95,8 @@ def _digest(package: str) -> str | None:
         return None
     folder = Path(spec.submodule_search_locations[0])
     digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*.py")):
+    more = folder.glob(beside) if beside else ()
+    for path in sorted((*folder.rglob("*.py"), *more)):
         digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

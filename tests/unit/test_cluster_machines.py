@@ -15,7 +15,7 @@ from told_hosts import connected, facts, told_hosts
 from hw_tests.child import ChildFailed
 from hw_tests.cluster.__main__ import main
 from hw_tests.cluster.agent import Agent
-from hw_tests.cluster.facts import SOURCES, facts_of
+from hw_tests.cluster.facts import SOURCES, differences, facts_of
 from hw_tests.cluster.options import parse
 from hw_tests.cluster.report import BOTH, HERE, Report, Test
 from hw_tests.cluster.run import NotReady, examine_hosts, run_pair, take
@@ -74,6 +74,26 @@ def test_sources_that_change_during_a_run_are_no_pass(
     assert document["verdict"].startswith(
         "INCOMPLETE: changed during the run, node2: sources hw_tests: "
     )
+
+
+def test_libraries_of_one_version_may_differ(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a byte of what Python reads, or of what is compiled beside it."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "mori" / "io").mkdir(parents=True)
+    files = [tmp_path / "mori" / name for name in ("__init__.py", "io/__init__.py", "it.so")]
+    for file in files:
+        file.write_text("1")
+    before = facts_of("sim")
+    assert facts_of("sim")["libraries"] == before["libraries"]
+    for file in files:
+        file.write_text("2")
+        now = facts_of("sim")
+        assert [line.partition(":")[0] for line in differences({"a": before, "b": now})] == [
+            "libraries mori"
+        ]
+        before = now
 
 
 def test_what_can_change_the_tests_is_kept_of_the_environment(
