@@ -146,7 +146,7 @@ def test_upstream_is_asked_nothing_and_keeps_no_connection(talk: Talk) -> None:
     assert talk.hellos() == 2
 
 
-@pytest.mark.requirement("O10")
+@pytest.mark.requirement("S6")
 def test_a_peer_that_always_hangs_up_is_called_as_rarely_as_one_that_is_silent(talk: Talk) -> None:
     """Else it would keep the thread of all loads busy."""
     for step in range(200):
@@ -159,7 +159,7 @@ def test_a_peer_that_always_hangs_up_is_called_as_rarely_as_one_that_is_silent(t
     assert talk.hellos() == 2 / CONTROL_TIMEOUT_S
 
 
-@pytest.mark.requirement("O10")
+@pytest.mark.requirement("S6")
 def test_a_peer_that_hangs_up_on_a_hello_is_one_that_does_not_answer(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,7 +168,7 @@ def test_a_peer_that_hangs_up_on_a_hello_is_one_that_does_not_answer(
     assert len(talk.connections) == 2 / CONTROL_TIMEOUT_S
 
 
-@pytest.mark.requirement("O10")
+@pytest.mark.requirement("S6")
 def test_offers_of_another_start_leave_the_connection_of_the_present_one_alone(talk: Talk) -> None:
     """However many there are, one hello after the last of them tells that they are of the past."""
     talk.shake_hands(0.0)
