@@ -24,9 +24,12 @@ class Call:
     """
 
     def __init__(self, context: zmq.Context[Any], path: str, now: float) -> None:
-        self.began = now
+        self.began = self.heard_at = now
+        """When the hello was said, and when something came last."""
         self.incarnation: str | None = None
         """That the welcome told."""
+        self.is_doubted = False
+        """Whether what was said has been without any answer for too long."""
         self.socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
         self._frames: list[bytes] = []
         try:
@@ -67,14 +70,17 @@ class Call:
         self.incarnation = welcome.incarnation
         return welcome
 
-    def next_answer(self) -> wire.Answer | None:
+    def next_answer(self, now: float) -> wire.Answer | None:
         """To a question; None if there is no other.
 
         Raises:
             ConnectorError: something else has arrived.
         """
         frame = self._next()
-        return None if frame is None else wire.decode_answer(frame)
+        if frame is None:
+            return None
+        self.heard_at, self.is_doubted = now, False
+        return wire.decode_answer(frame)
 
     def _next(self) -> bytes | None:
         try:

@@ -65,6 +65,8 @@ class Confirmation:
         talk = load.peer.talk
         answer = talk.answer(load.asked.number)
         if answer is None:
+            if now >= load.next_at and load.asked.digests is None:  # those take their time
+                self.doubt(load)
             is_due = now >= load.next_at or load.asked.call is not talk.call
             return self._ask(load, load.asked, now) if is_due else None
         if not answer.is_held:
@@ -72,6 +74,11 @@ class Confirmation:
             load.reason = "the producer no longer holds the blocks"
             return LoadEvent.GONE
         return LoadEvent.HELD if load.asked.digests is None else self._compare(load, answer, now)
+
+    def doubt(self, load: Load) -> None:
+        """Of the connection that was asked on, whether it still leads to the producer."""
+        if load.peer is not None and load.asked is not None:
+            load.peer.talk.doubt(load.asked.call, load.asked.asked_at)
 
     def end(self, load: Load) -> None:
         """Wait for no answer any longer."""
@@ -108,7 +115,8 @@ class Confirmation:
             return None  # what answered may answer better until the load's deadline
         theirs = tuple((piece.layer, piece.theirs) for piece in asked.share)
         if is_reached and talk.ask(Question(hold, asked.number, theirs)):
-            asked.call = talk.call
+            if asked.call is not talk.call:
+                asked.call, asked.asked_at = talk.call, now
             load.next_at = now + self._control_timeout_s
         return None
 

@@ -48,9 +48,8 @@ class Conversation:
 
     # --------------------------------------------------------------- handshakes
 
-    def greet(self, now: float) -> wire.Welcome | None:
-        """Go on with a hello, which is said again every control time-out; the welcome once it is
-        there.
+    def greet(self, now: float) -> None:
+        """Go on with a hello, which is said again every control time-out, until `heard` is new.
 
         Raises:
             ConnectorError: something else is.
@@ -66,24 +65,30 @@ class Conversation:
                 self._greeting = None
                 self.heard, self._heard_at = welcome, greeting.began
                 self._go_on_with(greeting)
-                return welcome
+                return
         if now >= self._not_before:
             self._hang_up()
             self._not_before = now + self._control_timeout_s
             self._greeting = Call(self._context, self._path, now)
-        return None
 
     def _go_on_with(self, call: Call) -> None:
         """Unless that is of no use: upstream cannot be asked, and answers may be under way on the
         connection that there is."""
-        is_known = self.call is not None and self.call.incarnation == call.incarnation
-        if not is_known and self.call is not None:
-            self.call.close()
-            self.call = None
-        if is_known or call.incarnation is None:
+        if call.incarnation is not None and self._talks_with(call.incarnation):
+            assert self.call is not None
+            if not self.call.is_doubted:
+                call.close()
+                return
+        self._end_call()
+        if call.incarnation is None:
             call.close()
         else:
             self.call = call
+
+    def _end_call(self) -> None:
+        if self.call is not None:
+            self.call.close()
+            self.call = None
 
     def is_with(self, incarnation: str | None, since: float) -> bool:
         """Whether the engine that was heard is the one that made an offer; if not, it has to be
@@ -160,23 +165,30 @@ class Conversation:
         """After a connection that has gone the next hello waits as after one that nobody answered,
         so a peer that always hangs up keeps nobody busy."""
         assert self.call is not None
-        if self.call.say(message):
-            return True
-        self.call.close()
-        self.call = None
-        return False
+        is_said = self.call.say(message)
+        if not is_said:
+            self._end_call()
+        return is_said
 
-    def receive(self) -> None:
+    def doubt(self, call: Call | None, since: float) -> None:
+        """Look for another connection to the engine, if nothing has come over that one since: it
+        may lead nowhere, without anybody having said so."""
+        if call is not None and call is self.call and call.heard_at <= since:
+            call.is_doubted = True
+
+    def receive(self, now: float) -> None:
         """Take what has arrived.
 
         Raises:
-            ConnectorError: there is something else among the answers.
+            ConnectorError: there is something else among it.
         """
-        if self._greeting is not None:
-            self._greeting.receive()  # whether somebody still waits for it or not
-        while self.call is not None and (answer := self.call.next_answer()) is not None:
+        while self.call is not None and (answer := self.call.next_answer(now)) is not None:
             if answer.number in self._answers:  # else asked twice, or not waited for
                 self._answers[answer.number] = answer
+        if self.call is not None and self.call.is_doubted:
+            self.greet(now)
+        elif self._greeting is not None:
+            self._greeting.receive()  # whether somebody still waits for it or not
 
     def answer(self, number: int) -> wire.Answer | None:
         """To a question; None if it is not there."""
@@ -191,8 +203,12 @@ class Conversation:
         """What an answer may arrive on."""
         return [call.socket for call in (self._greeting, self.call) if call is not None]
 
+    def rest(self) -> None:
+        """Wait for nothing, and keep no connection that may lead nowhere."""
+        self.start_over()
+        if self.call is not None and self.call.is_doubted:
+            self._end_call()
+
     def close(self) -> None:
         self.start_over()
-        if self.call is not None:
-            self.call.close()
-            self.call = None
+        self._end_call()

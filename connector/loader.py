@@ -90,7 +90,7 @@ class Loader:
         while self._take_orders():
             now = time.monotonic()
             with self._survives():
-                self._peers.receive()
+                self._peers.receive(now)
             for load in self._loads:
                 with self._survives():
                     self._steps.go_on(load, now)

@@ -30,12 +30,14 @@ class Asked:
         share: that the peer computes digests of, if it is to.
         digests: ours of the same, once they are computed.
         call: that it was last asked on.
+        asked_at: when it was first asked on that, monotonic, in seconds.
     """
 
     number: int
     share: Share
     digests: Future[tuple[Digest, ...]] | None
     call: Call | None = None
+    asked_at: float = 0.0
 
 
 @dataclass

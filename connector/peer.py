@@ -83,7 +83,9 @@ class Peer:
         """Whether reads have failed since the last that succeeded."""
         self.trouble = ""
         self.welcome: wire.Welcome | None = None
-        """That reads are set up by; none while it has to be greeted."""
+        """That reads are set up by."""
+        self._forgotten: wire.Welcome | None = None
+        """That no read is to be set up by any more: it has to be greeted first."""
         self._sources: list[_Source] = []
         self._sessions: dict[tuple[int, int], Any] = {}
 
@@ -101,24 +103,27 @@ class Peer:
             ConnectorError: it cannot be read from.
         """
         self._take(self._endpoints.current(on_trial=self._is_on_trial))
-        if self.welcome is not None and not self._is_of(self.welcome, incarnation, since):
-            self.forget()
-        if self.welcome is None:
-            welcome = self.talk.greet(now)
-            if welcome is None:
-                return False
-            self._set_up(welcome)
-        return self.talk.is_with(incarnation, since)
+        talk = self.talk
+        if talk.heard is self._forgotten:
+            talk.greet(now)
+        if talk.heard is None or talk.heard is self._forgotten:
+            return False
+        if not self._is_set_up(talk.heard):
+            self._set_up(talk.heard)
+        if talk.is_with(incarnation, since):
+            return True
+        talk.greet(now)  # what is set up stays, whatever is wrong with the offer
+        return False
 
-    def _is_of(self, welcome: wire.Welcome, incarnation: str | None, since: float) -> bool:
-        """Whether reads that are set up by a welcome are from the engine that is wanted: another
-        may have answered since to somebody who only asks."""
-        heard = self.talk.heard
-        assert heard is not None
-        is_heard = heard is welcome or heard.incarnation == welcome.incarnation is not None
-        return is_heard and self.talk.is_with(incarnation, since)
+    def _is_set_up(self, heard: wire.Welcome) -> bool:
+        """Whether reads are from the engine that was heard last."""
+        welcome = self.welcome
+        if welcome is None or welcome is heard:
+            return welcome is heard
+        return heard.incarnation == welcome.incarnation is not None
 
     def _set_up(self, welcome: wire.Welcome) -> None:
+        self._clear()
         try:
             self._check(self.name, welcome)
             self._take_in(welcome)
@@ -136,6 +141,7 @@ class Peer:
     def forget(self) -> None:
         """Shake hands again before the next read."""
         self._clear()
+        self._forgotten = self.talk.heard
         self.talk.start_over()
 
     def _clear(self) -> None:
@@ -273,7 +279,7 @@ class Peer:
 
     def close_handshake(self) -> None:
         """Wait for no welcome any longer."""
-        self.talk.start_over()
+        self.talk.rest()
 
     @property
     def tells_digests(self) -> bool:
@@ -282,7 +288,7 @@ class Peer:
         return self.welcome.digests
 
     def close(self) -> None:
-        self._clear()
+        self.forget()
         self.talk.close()
 
 

@@ -84,11 +84,11 @@ class PeerBook:
                 self._unsafe.pop(peer.name, None)
                 self._unverified.pop(peer.name, None)
 
-    def receive(self) -> None:
+    def receive(self, now: float) -> None:
         """Take the answers that have arrived."""
         for peer in self:
             try:
-                peer.talk.receive()
+                peer.talk.receive(now)
             except ConnectorError as error:
                 self._counters.add("malformed_messages")
                 self._log.warning("message-dropped", peer=peer.name, reason=str(error))

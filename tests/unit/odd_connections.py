@@ -121,7 +121,7 @@ class OddConnections:
         inbox = peer.talk.call.socket.inbox
         inbox.extend(answers)
         while inbox:
-            self._book.receive()
+            self._book.receive(0.1)
         assert set(peer.talk._answers) == set(_ASKED)
         for number in _ASKED:
             answer = peer.talk.answer(number)

@@ -189,7 +189,7 @@ def test_a_hello_that_nobody_waits_for_any_more_leaves_nothing_to_read(talk: Tal
     """The loader's thread would not rest. And it tells of the moment at which it was said."""
     talk.side.reach(0.0, "now", since=0.0)
     talk.welcome("later")
-    talk.side.receive()
+    talk.side.receive(0.1)
     assert talk.connections[0].inbox == []
     assert not talk.side.reach(9.0, "now", since=9.0)
     assert not talk.side.reach(9.1, "now", since=9.0), "it may have come back since"
@@ -233,7 +233,7 @@ def test_a_question_is_asked_again_on_the_next_connection(
     assert again.sent[1] == talk.connections[0].sent[1]
     number = load.asked.number
     again.inbox.append([wire.encode_answer(wire.Answer(number, True))])
-    talk.side.receive()
+    talk.side.receive(0.3)
     assert confirms.go_on(load, 0.3) is LoadEvent.HELD
     assert len(again.sent) == 2
 
@@ -273,3 +273,126 @@ def test_a_welcome_that_cannot_be_read_decides_nothing(
     talk.welcome("now")
     assert confirms.go_on(load, 1.3) is None
     assert len(talk.connections[-1].sent) == 2
+
+
+def hear(talk: Talk, connection: Connection, number: int, now: float) -> None:
+    connection.inbox.append([wire.encode_answer(wire.Answer(number, True))])
+    talk.side.receive(now)
+
+
+@pytest.mark.requirement("S6")
+def test_a_connection_that_leads_nowhere_is_replaced_after_one_control_time_out(
+    talk: Talk, confirming: tuple[Any, Any]
+) -> None:
+    """Nobody has said that it has gone, but the engine answers over another one."""
+    confirms, load = confirming
+    assert confirms.go_on(load, 0.4) is None
+    talk.side.receive(0.4)
+    assert talk.hellos() == 1
+    assert confirms.go_on(load, 0.5) is None
+    talk.side.receive(0.51)
+    assert talk.hellos() == 2
+    talk.welcome("now")
+    talk.side.receive(0.52)
+    old, new = talk.connections
+    assert (old.is_open, talk.side.sockets) == (False, [new])
+    assert confirms.go_on(load, 0.53) is None
+    hear(talk, new, load.asked.number, 0.54)
+    assert confirms.go_on(load, 0.55) is LoadEvent.HELD
+
+
+@pytest.mark.requirement("S6")
+def test_a_connection_over_which_something_comes_is_kept(
+    talk: Talk, confirming: tuple[Any, Any]
+) -> None:
+    """Though this question is overdue, or its answer comes while another connection is made."""
+    confirms, load = confirming
+    hear(talk, talk.connections[0], 99, 0.4)
+    assert confirms.go_on(load, 0.5) is None
+    talk.side.receive(0.51)
+    assert talk.hellos() == 1
+    confirms.begin(load)
+    assert confirms.go_on(load, 0.6) is None
+    assert confirms.go_on(load, 1.2) is None
+    talk.side.receive(1.2)
+    talk.welcome("now")
+    hear(talk, talk.connections[0], load.asked.number, 1.3)
+    assert talk.connections[0].is_open
+    assert confirms.go_on(load, 1.3) is LoadEvent.HELD
+
+
+@pytest.mark.requirement("S8")
+def test_digests_may_take_longer_than_an_answer(talk: Talk, confirming: tuple[Any, Any]) -> None:
+    """Asked for over another connection they would be computed twice."""
+    confirms, load = confirming
+    load.asked.digests = object()
+    assert [confirms.go_on(load, 0.5 + step / 10) for step in range(20)] == [None] * 20
+    talk.side.receive(2.5)
+    assert talk.hellos() == 1
+    confirms.doubt(load)
+    talk.side.receive(2.6)
+    assert talk.hellos() == 2
+
+
+@pytest.mark.requirement("S6")
+def test_a_load_that_gives_up_hangs_up_on_no_other(talk: Talk, confirming: tuple[Any, Any]) -> None:
+    """Who asks on the next connection by then."""
+    confirms, load = confirming
+    talk.lose()
+    assert confirms.go_on(load, 0.6) is None
+    assert confirms.go_on(load, 0.7) is None
+    talk.welcome("now")
+    assert talk.side.reach(0.7, "now", since=0.0)
+    confirms.doubt(load)
+    talk.side.receive(0.8)
+    assert (talk.hellos(), talk.side.sockets) == (2, [talk.connections[1]])
+
+
+@pytest.fixture
+def peer(talk: Talk) -> Iterator[Any]:
+    """A producer rank without layers."""
+    transport = SimpleNamespace(add_peer=lambda _descriptor: None)
+    endpoint = SimpleNamespace(transport=transport, local={})
+    endpoints = SimpleNamespace(current=lambda *, on_trial: endpoint)
+    memory = SimpleNamespace(layers=[])
+    for module in connector_module("peer"):
+        peer = module.Peer(
+            None,
+            "10.0.0.1",
+            6301,
+            memory,
+            endpoints,
+            lambda _name, _welcome: None,
+            control_timeout_s=CONTROL_TIMEOUT_S,
+            longest_pause_s=1.0,
+        )
+        peer.talk, peer.endpoint = talk.side, endpoint
+        yield peer
+
+
+@pytest.mark.requirement("S6")
+def test_who_only_asks_takes_no_welcome_away_from_who_wants_to_read(talk: Talk, peer: Any) -> None:
+    assert not peer.connect(0.0, "now", 0.0)
+    talk.welcome("now")
+    assert talk.side.reach(0.1, "now", since=0.0)
+    assert peer.connect(0.1, "now", 0.0)
+    assert talk.hellos() == 1
+
+
+@pytest.mark.requirement("S6")
+def test_an_offer_of_the_past_leaves_what_others_read_through(talk: Talk, peer: Any) -> None:
+    """Until the peer has to be greeted for a reason of our own."""
+    peer.connect(0.0, "now", 0.0)
+    talk.welcome("now")
+    assert peer.connect(0.1, "now", 0.0)
+    peer._sessions["kept"] = object()
+    assert not peer.connect(1.0, "before", 1.0)
+    talk.welcome("now")
+    assert not peer.connect(1.1, "before", 1.0)
+    with pytest.raises(PeerMismatch):
+        peer.connect(1.2, "before", 1.0)
+    assert peer.connect(1.2, "now", 1.2)
+    assert (list(peer._sessions), talk.hellos()) == (["kept"], 2)
+    peer.forget()
+    assert not peer.connect(1.3, "now", 1.3)
+    assert (list(peer._sessions), talk.hellos()) == ([], 3)
