@@ -44,6 +44,7 @@ class Conversation:
         """The latest welcome, and when the hello was said that it answers: then at the earliest
         was that engine there."""
         self._heard_at = 0.0
+        self.hellos_answered = 0
         self._answers: dict[int, wire.Answer | None] = {}
 
     # --------------------------------------------------------------- handshakes
@@ -64,6 +65,7 @@ class Conversation:
             if welcome is not None:
                 self._greeting = None
                 self.heard, self._heard_at = welcome, greeting.began
+                self.hellos_answered += 1
                 self._go_on_with(greeting)
                 return
         if now >= self._not_before:

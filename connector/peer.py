@@ -84,8 +84,8 @@ class Peer:
         self.trouble = ""
         self.welcome: wire.Welcome | None = None
         """That reads are set up by."""
-        self._forgotten: wire.Welcome | None = None
-        """That no read is to be set up by any more: it has to be greeted first."""
+        self._forgotten = 0
+        """How many welcomes are too old for a read: with no other, it has to be greeted first."""
         self._sources: list[_Source] = []
         self._sessions: dict[tuple[int, int], Any] = {}
 
@@ -104,25 +104,23 @@ class Peer:
         """
         self._take(self._endpoints.current(on_trial=self._is_on_trial))
         talk = self.talk
-        if talk.heard is self._forgotten:
+        if talk.hellos_answered == self._forgotten:
             talk.greet(now)
-        if talk.heard is None or talk.heard is self._forgotten:
+        if talk.heard is None or talk.hellos_answered == self._forgotten:
             return False
-        if not self._is_set_up(talk.heard):
-            self._set_up(talk.heard)
+        self._set_up(talk.heard)
         if talk.is_with(incarnation, since):
             return True
         talk.greet(now)  # what is set up stays, whatever is wrong with the offer
         return False
 
-    def _is_set_up(self, heard: wire.Welcome) -> bool:
-        """Whether reads are from the engine that was heard last."""
-        welcome = self.welcome
-        if welcome is None or welcome is heard:
-            return welcome is heard
-        return heard.incarnation == welcome.incarnation is not None
-
     def _set_up(self, welcome: wire.Welcome) -> None:
+        """Reads from the engine that was heard last; what is set up already stays."""
+        before, self.welcome = self.welcome, welcome
+        if before is welcome:
+            return
+        if before is not None and before.incarnation == welcome.incarnation is not None:
+            return
         self._clear()
         try:
             self._check(self.name, welcome)
@@ -141,7 +139,7 @@ class Peer:
     def forget(self) -> None:
         """Shake hands again before the next read."""
         self._clear()
-        self._forgotten = self.talk.heard
+        self._forgotten = self.talk.hellos_answered
         self.talk.start_over()
 
     def _clear(self) -> None:
