@@ -40,11 +40,19 @@ LEASE_MUTANTS = (
     Mutant(
         name="hold-of-earlier-start",
         breaks="Both sides take a hold of the producer's earlier start for one of this.",
-        module="connector.peer",
-        qualname="Peer.connect",
-        right="if incarnation not in (None, welcome.incarnation):",
-        wrong="if False:",
+        module="connector.conversation",
+        qualname="Conversation.is_with",
+        right="if is_recent:",
+        wrong="if is_recent and self.heard.incarnation is not None:\n"
+        "            return True\n"
+        "        if is_recent:",
         also=(
+            Change(
+                module="connector.conversation",
+                qualname="Conversation._talks_with",
+                right="self.call.incarnation == incarnation",
+                wrong="True",
+            ),
             Change(
                 module="connector.holds",
                 qualname="HoldBook.is_held",
