@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.rule import Rule
 
+from faults.cli import signals
 from faults.cli.reexec import ReexecError, settle_process
 from sim.errors import TestbedError, UsageError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 def main() -> int:
     """Run the demonstration in this process, once its environment is settled."""
+    signals.heed_signals()
     try:
         settle_process()
     except ReexecError as error:
@@ -38,8 +40,9 @@ def main() -> int:
 
         return show(ACTS, console)
     except KeyboardInterrupt:
-        print("faultlab demo: interrupted", file=sys.stderr)
-        return 130
+        code, message = signals.ending()
+        print(message, file=sys.stderr)
+        return code
 
 
 def show(acts: Sequence[Act], console: Console) -> int:

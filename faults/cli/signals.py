@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
+import threading
+from _thread import start_new_thread  # these as they are outside a run
+from signal import pthread_kill
+from time import sleep
 from types import FrameType
 
 INTERRUPTED = 130
@@ -13,13 +18,16 @@ _WORDS = {
     signal.SIGHUP: "hung up (SIGHUP)",
 }
 _last = signal.SIGINT
+_AGAIN_AFTER_S = 0.01
 
 
 def heed_signals() -> None:
     """From now on SIGTERM and SIGHUP do what Ctrl-C would do at that moment.
 
-    One that the caller ignores, as SIGHUP under nohup, stays ignored.
+    One that the caller ignores, as SIGHUP under nohup, stays ignored. One that comes while a
+    finalizer runs, or a callback, where Python discards exceptions, comes again a little later.
     """
+    sys.unraisablehook = _discarded
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # A job in the background of a script. What ends a run is installed only where Python's own
         # handler is, and the other signals need it; blocked, SIGINT itself stays without effect.
@@ -42,3 +50,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     if not callable(handler):
         raise KeyboardInterrupt
     handler(signal.SIGINT, frame)
+
+
+def _discarded(unraisable: sys.UnraisableHookArgs) -> None:
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
+        # Not at once: raised in here, it would be discarded as well.
+        start_new_thread(_send_again, ())
+    else:
+        sys.__unraisablehook__(unraisable)
+
+
+def _send_again() -> None:
+    sleep(_AGAIN_AFTER_S)
+    main = threading.main_thread().ident
+    assert main is not None
+    pthread_kill(main, _last)  # to that thread, which may be in a system call

@@ -39,6 +39,25 @@ from faults.cli.app import main
 pool.Pool = compare.Pool = partial(pool.Pool, command=[sys.executable, "worker.py"])
 sys.exit(main())
 """
+DISCARDING = """
+import os, signal, sys, time
+from faults.cli import mutants
+from faults.cli.app import main
+from faults.mutants.hunt import Hunt
+
+class Held:
+    def __del__(self):
+        signal.raise_signal(int(os.environ["NUMBER"]))
+        time.sleep(0)
+
+def hunt_all(*_):
+    yield Hunt(name="no-fence", breaks="all", place="here", runs=1, seed=3, groups=["leak"])
+    Held()
+    time.sleep(20)
+
+mutants.hunt_all = hunt_all
+sys.exit(main())
+"""
 CAMPAIGN = ["campaign", "--seeds", "5"]
 COMPARE = ["compare", "--seeds", "5", "--connector", "moriio", "--connector", "hybrid"]
 
@@ -112,6 +131,26 @@ def test_what_is_ignored_stays_so(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           check=False, preexec_fn=nohup)  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, "alive\n", "")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130)]
+)
+def test_a_signal_that_comes_in_a_finalizer_ends_the_command(
+    tmp_path: Path, number: int, code: int
+) -> None:
+    """Python discards what is raised there, and would say so with a traceback."""
+    program = tmp_path / "program.py"
+    program.write_text(DISCARDING)
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, program, "mutants", "no-fence", "group-order"],
+        env={**os.environ, "PYTHONPATH": root, "PYTHONHASHSEED": "0", "NUMBER": str(int(number))},
+        capture_output=True, text=True, check=False, preexec_fn=in_the_foreground,
+    )  # fmt: skip
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert "not run: 1 mutant, as it was interrupted" in done.stdout
 
 
 def test_interrupted_mutants_are_told_with_those_that_are_left(
