@@ -52,6 +52,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """Of drafts; null without speculation."""
     notes: dict[str, int]
     """What oracles counted and did not find wrong."""
+    settings_asked_for: list[str] = []
+    """Keys of ``extra_config`` that connectors looked for."""
+    settings_not_asked_for: list[str] = []
+    """Those that the scenario gives, and no connector looked for."""
 
     @property
     def passed(self) -> bool:

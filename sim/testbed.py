@@ -218,6 +218,7 @@ class TestBed:
         unfinished = len(self.requests) - len(served) - never_sent
         counts = dict(sorted(outcomes.items()))
         notes = {k: v for oracle in self.oracles for k, v in oracle.counts().items()}
+        asked = sorted(set().union(*(e.connector.asked for e in self.engines if e.connector)))
         log = self.kernel.log
         outcome = Outcome(
             verdict=verdict_of(self.findings.violations, never_sent),
@@ -240,6 +241,8 @@ class TestBed:
             seed=self.scenario.seed,
             scenario=msgspec.to_builtins(self.scenario),
             notes=notes,
+            settings_asked_for=asked,
+            settings_not_asked_for=sorted({*self.scenario.extra_config}.difference(asked)),
         )
         return RunResult(outcome, log, self.world.sources.digest())
 

@@ -23,6 +23,7 @@ from faults.wording import replay_line, what_runs
 from sim.acceptance import Acceptance
 from sim.engine.connectors import CONNECTORS
 from sim.errors import UsageError
+from sim.hints import nearest
 from sim.kernel.log import Record
 from sim.outcome import Outcome, RunResult
 from sim.scenario import Scenario
@@ -147,6 +148,18 @@ def notes_line(outcome: Outcome) -> str:
     return ", ".join(counted)
 
 
+def not_asked_line(scenario: Scenario, outcome: Outcome) -> str | None:
+    """Which settings no connector looked for, such as misspelt ones, and what they look for."""
+    asked = outcome.settings_asked_for
+    given = [f"extra_config.{k}{nearest(k, asked)}" for k in outcome.settings_not_asked_for]
+    if not given:
+        return None
+    if scenario.topology.colocated:
+        return f"{', '.join(given)}; a colocated engine has no connector"
+    who = dict.fromkeys((scenario.producer_connector, scenario.connector))
+    return f"{', '.join(given)}; {' and '.join(who)} asked for: {', '.join(asked) or 'nothing'}"
+
+
 def cut_short(scenario: Scenario, outcome: Outcome) -> str | None:
     """What was left out of the run, if anything was."""
     never_sent = outcome.requests.get("never-sent")
@@ -207,6 +220,8 @@ def _render_facts(console: Console, scenario: Scenario, result: RunResult) -> No
     table.add_row("seed, hash", f"{outcome.seed}, {outcome.event_hash}")
     if notes := notes_line(outcome):
         table.add_row("notes", Text(notes))
+    if not_asked := not_asked_line(scenario, outcome):
+        table.add_row("not asked for", Text(not_asked, "yellow"))
     if cut := cut_short(scenario, outcome):
         table.add_row("cut short", Text(cut, "yellow"))
     table.add_row("verdict", verdict_of(outcome))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, Literal
 
+from sim.engine.asked import WatchedSettings
 from sim.errors import UsageError
 from sim.extensions import by_name
 from sim.guest.process import GuestProcess
@@ -169,6 +170,8 @@ class ConnectorSetup:
     kind: ConnectorKind
     role: Role
     extra_config: Mapping[str, Any]
+    asked: set[str] = field(default_factory=set, compare=False)
+    """Keys of ``settings`` that it has looked for so far, there or not."""
 
     @property
     def module(self) -> str:
@@ -203,6 +206,11 @@ class ConnectorSetup:
     def with_settings(self, settings: Mapping[str, Any]) -> ConnectorSetup:
         """The same connector with settings added."""
         return replace(self, extra_config={**self.extra_config, **settings})
+
+    def watch(self, transfer: Any) -> None:
+        """Note in ``asked`` what is looked for in vLLM's KVTransferConfig ``transfer``."""
+        given = transfer.kv_connector_extra_config
+        transfer.kv_connector_extra_config = WatchedSettings(given, self.asked)
 
     def transfer_config(self, guest: GuestProcess) -> dict[str, Any]:
         """Keyword arguments of vLLM's KVTransferConfig for the engine that runs in ``guest``."""

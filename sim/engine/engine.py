@@ -309,6 +309,7 @@ class Engine:
         if transfer is not None and self.connector is not None:
             transfer.kv_connector_module_path = guest.alias(self.connector.module)
             self.connector.load(guest)
+            self.connector.watch(transfer)
         return config
 
     @property
