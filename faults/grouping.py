@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from faults.wording import with_epilogue_explained
+from faults.wording import for_people
 from sim.oracles import Violation
 from sim.oracles.use_after_free import UseAfterFree
 from sim.oracles.words import block_list, seconds
@@ -38,7 +38,7 @@ class FindingGroup:
         extent = first.evidence.get("extent")
         more = f" ({self.count - 1} more like this)" if self.count > 1 else ""
         found = _reach(first, extent) if self.count > 1 and extent else first.detail + more
-        return with_epilogue_explained(f"{found} ({self.note})" if self.note else found)
+        return for_people(f"{found} ({self.note})" if self.note else found)
 
     @property
     def traceback(self) -> list[str]:

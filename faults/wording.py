@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 from sim.engine.connectors import get_connector
@@ -16,8 +17,15 @@ from sim.units import MS, SECOND, US
 _EPILOGUE = re.compile(rf"\b{EPILOGUE}\b")
 
 
-def with_epilogue_explained(text: str) -> str:
-    """``text``, with a word on what an epilogue is where it names one and does not say so."""
+def folded(text: str) -> str:
+    """``text``, with what it says several times over, part after part, counted."""
+    counts = [(part, len(list(same))) for part, same in groupby(text.split("; "))]
+    return "; ".join(f"{part} ({n} times)" if n > 1 else part for part, n in counts)
+
+
+def for_people(text: str) -> str:
+    """``text`` folded, with a word on what an epilogue is where it names one, unless it says so."""
+    text = folded(text)
     if not _EPILOGUE.search(text) or "nothing was broken any more" in text:
         return text
     return f"{text} ({EPILOGUE}: sent when nothing is broken any more, and has to succeed)"

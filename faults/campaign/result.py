@@ -112,7 +112,9 @@ def summarize(
         "refused": tally.statuses["refused"],
         "failed_closed": tally.statuses["failed-closed"],
         "errors": tally.statuses["error"],
-        "unserved": sorted(tally.unserved.values(), key=lambda entry: -entry["seeds"]),
+        "unserved": sorted(
+            tally.unserved.values(), key=lambda entry: (-entry["seeds"], entry["smallest_seed"])
+        ),
         "failing_seeds": sorted(tally.failing),
         "error_seeds": [
             {"seed": seed, "detail": detail} for seed, detail in sorted(tally.errors.items())

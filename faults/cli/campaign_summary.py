@@ -20,7 +20,7 @@ from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain, render_kept_story
 from faults.plural import counted
 from faults.story import rank_of
-from faults.wording import replay_line, with_epilogue_explained
+from faults.wording import for_people, replay_line
 
 _SHOWN, _REASONS_SHOWN = 10, 3
 
@@ -94,7 +94,7 @@ def render(
             known = f", vLLM's own: {VLLM_DEFECTS[group['group']]}"
         runs = counted(group["seeds"], "run")
         console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
-        print_plain(console, f"  {with_epilogue_explained(group['detail'])}")
+        print_plain(console, f"  {for_people(group['detail'])}")
         print_plain(console, f"  smallest seed {group['smallest_seed']}: {_again(group, options)}")
     if not tested_nothing(document):
         _render_coverage(document, console)
@@ -113,7 +113,7 @@ def render_first(console: Console, group: dict[str, Any], title: str, again: str
     """What ends a summary: the sentence of ``group``, the story of its run if that was kept, and
     under ``title`` the command line that shows more of it."""
     console.print(f"\n[bold red]{group['group']}[/]")
-    print_plain(console, f"  {with_epilogue_explained(group['detail'])}")
+    print_plain(console, f"  {for_people(group['detail'])}")
     render_kept_story(console, group["artifact"])
     print_plain(console, f"\n{title}:\n{again}")
 
@@ -139,7 +139,7 @@ def _render_unserved(document: dict[str, Any], console: Console) -> None:
             print_plain(console, f"\n{status.replace('-', ' ')}: {meaning}")
         for entry in entries[:_REASONS_SHOWN]:
             print_plain(console, f"  {entry['seeds']} ×, as seed {entry['smallest_seed']}:")
-            print_plain(console, f"    {entry['detail']}")
+            print_plain(console, f"    {for_people(entry['detail'])}")
         if len(entries) > _REASONS_SHOWN:
             more = counted(len(entries) - _REASONS_SHOWN, "reason")
             print_plain(console, f"  and {more} more (--json)")

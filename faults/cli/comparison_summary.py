@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from faults.campaign.compare import NOT_SERVED
 from faults.campaign.result import MEANINGS
 from faults.cli.campaign_summary import how_to_go_on, render_first
 from faults.cli.outcome import ExitCode
@@ -16,7 +17,7 @@ from faults.cli.run_summary import print_plain
 from faults.directories import SIDES
 from faults.plural import counted
 from faults.story import rank_of
-from faults.wording import with_epilogue_explained
+from faults.wording import for_people
 
 _TITLES = {"new": "bold red", "fixed": "bold green", "unchanged": "bold", "unjudged": "bold"}
 _REASONS_SHOWN = 3
@@ -62,6 +63,8 @@ def render(document: dict[str, Any], out: Path | None, console: Console) -> None
     if out is not None:
         print_plain(console, f"written to {out}")
         print_plain(console, f"in a browser: faultlab report {shlex.quote(str(out))}")
+    elif any(_has_failed(entry) for title in _TITLES for entry in document[title]):
+        print_plain(console, "to keep and replay them: --out DIR")
     if counting := _counting(document):
         first = min(counting, key=lambda entry: rank_of(entry["group"].partition("/")[0]))
         render_first(console, first, f"to see {first['group']}, which is new", first["run_again"])
@@ -69,6 +72,11 @@ def render(document: dict[str, Any], out: Path | None, console: Console) -> None
 
 def _counting(document: dict[str, Any]) -> list[dict[str, Any]]:
     return [entry for entry in document["new"] if entry["group"] not in document["known"]]
+
+
+def _has_failed(entry: dict[str, Any]) -> bool:
+    """Whether runs of it are kept, which those that were not served are not."""
+    return entry["group"] not in NOT_SERVED.values()
 
 
 def _tested_nothing(document: dict[str, Any]) -> bool:
@@ -94,11 +102,12 @@ def _render_entry(
 def _told(title: str, entry: dict[str, Any]) -> Iterator[str]:
     said = _UNSERVED.get((entry["group"], title))
     if said is None:
-        yield with_epilogue_explained(entry["detail"])
+        yield for_people(entry["detail"])
         return
     yield f"seeds that {said}:"
     for reason in entry["reasons"][:_REASONS_SHOWN]:
-        yield f"  {reason['seeds']} ×, as seed {reason['smallest_seed']}: {reason['detail']}"
+        said_so = f"as seed {reason['smallest_seed']}: {for_people(reason['detail'])}"
+        yield f"  {reason['seeds']} ×, {said_so}"
     if (more := len(entry["reasons"]) - _REASONS_SHOWN) > 0:
         yield f"  and {counted(more, 'reason')} more (--json)"
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from faults.wording import with_epilogue_explained
+from faults.wording import for_people
 
 MAX_MOMENTS = 16
 
@@ -35,7 +35,7 @@ def shortened(moments: list[Moment]) -> list[Moment]:
 
 def explained(moments: Sequence[Moment]) -> list[Moment]:
     """With a word on what an epilogue is where one is first named."""
-    texts = [with_epilogue_explained(moment.text) for moment in moments]
+    texts = [for_people(moment.text) for moment in moments]
     named = (i for i, moment in enumerate(moments) if texts[i] != moment.text)
     first = next(named, None)
     return [

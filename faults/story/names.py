@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from itertools import groupby
 
 import msgspec
 
 from faults.plural import counted
+from faults.wording import folded
 from sim.request_ids import logical_id
 
 ERRORS = ("ERROR", "CRITICAL")
@@ -60,9 +60,7 @@ def whole(message: str) -> str:
     """``message`` in one line, to be wrapped by whoever shows it, without addresses; what it says
     several times over is counted, and of a dump there is the beginning, with a word on what is left
     out."""
-    parts = " ".join(without_addresses(message).split()).split("; ")
-    counts = [(part, len(list(same))) for part, same in groupby(parts)]
-    line = "; ".join(f"{part} ({n} times)" if n > 1 else part for part, n in counts)
+    line = folded(" ".join(without_addresses(message).split()))
     if len(line) <= _LONGEST:
         return line
     return f"{line[:_LONGEST]}... ({counted(len(line) - _LONGEST, 'character')} more)"

@@ -256,6 +256,7 @@ def test_a_group_that_nobody_judges_is_told_with_its_line(
     assert "unjudged: same-output" in told
     assert "seeds before: 1; after: none (not served any more: 1)" in told
     assert "smallest seed 1: faultlab replay at/1" in told
+    assert told.endswith("\nto keep and replay them: --out DIR\n")
 
 
 def one_passes_before_and_two_after(pool: FakePool, *_: object) -> None:

@@ -102,6 +102,32 @@ def test_a_campaign_that_fails_ends_with_the_line_that_replays_it(
     assert last_line() == "faultlab replay night/failures/seed-4"
 
 
+def test_reasons_of_as_many_seeds_are_in_the_order_of_the_seeds() -> None:
+    """A campaign that was resumed has its results in another order."""
+    results = [
+        SeedResult(seed=seed, status="refused", detail=why)
+        for seed, why in enumerate(("no room", "no port", "no room", "no port", "no model"))
+    ]
+    for each in (results, results[::-1]):
+        document = summarize(each, [], seeds=range(5), wall_s=1.0, interrupted=False)
+        assert [e["smallest_seed"] for e in document["unserved"]] == [0, 1, 4]
+
+
+def test_what_a_sentence_repeats_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """As in the story of a run, of failures and refusals."""
+    flushed = "Work Request Flushed Error (code=7)"
+    detail = f"p0 died: RDMA failed; {'; '.join([flushed] * 35)}"
+    failure = Failure("engine-died", "engine-died", detail)
+    results = [
+        SeedResult(seed=1, status="failed", failures=[failure]),
+        SeedResult(seed=2, status="refused", detail=detail),
+    ]
+    document = summarize(results, [], seeds=range(3), wall_s=1.0, interrupted=False)
+    render(document, SwarmOptions(), Console(width=200))
+    told = capsys.readouterr().out
+    assert told.count("p0 died: RDMA failed; Work Request Flushed Error (code=7) (35 times)\n") == 3
+
+
 def test_a_campaign_of_which_all_is_refused_has_tested_nothing() -> None:
     """And has not passed; of reasons that differ in numbers alone the smallest seed's is told."""
     results = [

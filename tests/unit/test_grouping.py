@@ -64,6 +64,12 @@ def test_what_an_epilogue_is_is_said_where_a_finding_names_one() -> None:
     assert said("req-1 ended") == "req-1 ended"
 
 
+def test_what_a_finding_repeats_is_counted() -> None:
+    """A batch of which each part fails says so for each."""
+    violation = Violation("engine-died", 1.0, "p0", None, "failed; no; no; no; yes; no", {})
+    assert group([violation])[0].sentence == "failed; no (3 times); yes; no"
+
+
 def test_why_two_rules_name_other_blocks_of_one_request_is_said() -> None:
     """Once, and only where they do."""
 
