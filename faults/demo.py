@@ -6,7 +6,8 @@ Exit code 0 when everything went as announced, 3 when anything did not.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -14,11 +15,14 @@ from rich.markup import escape
 from rich.rule import Rule
 
 from faults.cli import signals
+from faults.cli.outcome import plain_console, unpadded
 from faults.cli.reexec import ReexecError, settle_process
 from sim.errors import TestbedError, UsageError
 
 if TYPE_CHECKING:
     from faults.demo_acts import Act
+
+_WIDEST_RULE = 120
 
 
 def main() -> int:
@@ -33,7 +37,7 @@ def main() -> int:
     from faults.cli import logs  # noqa: PLC0415
 
     logs.configure()
-    console = Console()
+    console = Console() if sys.stdout.isatty() else plain_console(sys.stdout)
     console.print("faultlab demo: loading vLLM (its scheduler and connector run for real) ...")
     try:
         from faults.demo_acts import ACTS  # noqa: PLC0415
@@ -48,14 +52,30 @@ def main() -> int:
 def show(acts: Sequence[Act], console: Console) -> int:
     """Play the acts in order, up to the first that does not go as announced."""
     for act in acts:
-        console.print(Rule(act.title, align="left"))
-        console.print(act.announcement)
-        objection = _play(act, console)
+        with _written_at_once(console):
+            console.print(Rule(act.title, align="left"), width=min(console.width, _WIDEST_RULE))
+            console.print(act.announcement)
+        with _written_at_once(console):
+            objection = _play(act, console)
+            if objection is None:
+                console.print(f"[bold green]as announced:[/] {act.proof}\n")
+            else:
+                console.print(f"[bold red]NOT as announced:[/] {escape(objection)}")
         if objection is not None:
-            console.print(f"[bold red]NOT as announced:[/] {escape(objection)}")
             return 3
-        console.print(f"[bold green]as announced:[/] {act.proof}\n")
     return 0
+
+
+@contextmanager
+def _written_at_once(console: Console) -> Iterator[None]:
+    """What is printed within goes to a file or a pipe as that of a command does, unpadded."""
+    if console.file.isatty():
+        yield
+        return
+    with console.capture() as captured:
+        yield
+    console.file.write(unpadded(captured.get()))
+    console.file.flush()
 
 
 def _play(act: Act, console: Console) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -61,5 +61,15 @@ def plain_text(render: Callable[[Console], None]) -> str:
     """For files and pipes: lines as long as they are, and nothing padded, unless COLUMNS says how
     wide a screen is meant."""
     screen = io.StringIO()
-    render(Console(file=screen, width=None if "COLUMNS" in os.environ else _UNLIMITED))
-    return "".join(f"{line.rstrip()}\n" for line in screen.getvalue().splitlines())
+    render(plain_console(screen))
+    return unpadded(screen.getvalue())
+
+
+def plain_console(file: TextIO) -> Console:
+    """A console for what is no terminal; ``unpadded`` is for what it has written."""
+    return Console(file=file, width=None if "COLUMNS" in os.environ else _UNLIMITED)
+
+
+def unpadded(text: str) -> str:
+    """``text`` without blanks at the ends of its lines."""
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 from rich.console import Console
 
+from faults.cli.outcome import plain_console
 from faults.demo import show
 from faults.demo_acts import ACTS, Act, must_pass, must_read_wrong_bytes
 from sim.errors import TestbedError
@@ -46,6 +48,18 @@ def test_the_first_surprise_ends_the_demonstration_with_3() -> None:
     assert code == 3
     assert "NOT as announced: it was to fail" in text
     assert text.count("this will happen") == 1
+
+
+def test_a_file_gets_lines_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither wrapped nor padded, as what a piped command prints."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    words = "word " * 40
+    screen = io.StringIO()
+    show([replace(act(None), announcement=words)], plain_console(screen))
+    lines = screen.getvalue().splitlines()
+    assert lines[1] == words.rstrip()
+    assert [line.rstrip() for line in lines] == lines
+    assert len(lines[0]) < 200
 
 
 def test_a_run_that_does_not_end_is_a_surprise_too() -> None:
