@@ -63,6 +63,12 @@ class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         digest = hashlib.blake2b(msgspec.json.encode(plain, order="sorted"), digest_size=16)
         return msgspec.structs.replace(self, seal=digest.hexdigest())
 
+    def rules_since(self) -> list[str]:
+        """The rules of today that the run was not judged by, as far as the artifact knows."""
+        if isinstance(self.rules, msgspec.UnsetType):
+            return []
+        return [name for name in ORACLES if name not in self.rules]
+
 
 def make_artifact(
     scenario: Scenario, result: RunResult, command_line: Sequence[str], events_digest: str

@@ -27,6 +27,7 @@ class ReplayStatus(StrEnum):
     SAME_PASS = "same run, passes"
     PASSES_NOW = "passes now"
     PASSES_DIFFERENTLY = "passes, but not in the same way"
+    REPRODUCED_WITH_NEW = "reproduced; also broke rules that the recording did not know"
     FAILS_NOW = "fails now"
     FAILS_DIFFERENTLY = "fails differently, in the same kind of way"
     FAILS_OTHERWISE = "fails in another way"
@@ -40,13 +41,22 @@ class Comparison:
 
     ``differences`` are sentences about the software then and now, which may differ and not matter;
     ``first_divergence`` tells where the histories part, if they do; ``damage`` says what is wrong
-    with the recorded events, if anything is.
+    with the recorded events, if anything is; ``new_rules`` are those of REPRODUCED_WITH_NEW.
     """
 
     status: ReplayStatus
     differences: list[str] = field(default_factory=list)
     first_divergence: str | None = None
     damage: str | None = None
+    new_rules: list[str] = field(default_factory=list)
+
+    @property
+    def words(self) -> str:
+        """The status, with the rules it is about."""
+        if not self.new_rules:
+            return self.status.value
+        new = ", ".join(self.new_rules)
+        return f"reproduced; also broke {new}, which the recording did not know"
 
 
 def compare(artifact: Artifact, result: RunResult, directory: Path) -> Comparison:
@@ -61,11 +71,16 @@ def compare(artifact: Artifact, result: RunResult, directory: Path) -> Compariso
     except UsageError as error:
         recorded, damage = None, str(error)
     status = _status(artifact, result, versions_differ=bool(changed))
+    new_rules = []
+    if status is ReplayStatus.REPRODUCED_WITH_NEW:
+        new_rules = _on_top(artifact, result)
     if result.outcome.event_hash == artifact.event_hash:
-        return Comparison(status, changed, None, damage)
-    if recorded is None:
-        return Comparison(status, changed, f"cannot be told: {damage}", damage)
-    return Comparison(status, changed, first_divergence(recorded, result.log.records), damage)
+        first = None
+    elif recorded is None:
+        first = f"cannot be told: {damage}"
+    else:
+        first = first_divergence(recorded, result.log.records)
+    return Comparison(status, changed, first, damage, new_rules)
 
 
 def _status(artifact: Artifact, result: RunResult, *, versions_differ: bool) -> ReplayStatus:
@@ -82,8 +97,18 @@ def _status(artifact: Artifact, result: RunResult, *, versions_differ: bool) -> 
         return ReplayStatus.PASSES_NOW if failed_then else ReplayStatus.PASSES_DIFFERENTLY
     if artifact.verdict == "pass":
         return ReplayStatus.FAILS_NOW
-    same_kind = outcome.signature() == artifact.signature
-    return ReplayStatus.FAILS_DIFFERENTLY if same_kind else ReplayStatus.FAILS_OTHERWISE
+    broken, on_top = outcome.signature(), _on_top(artifact, result)
+    if broken == artifact.signature:
+        return ReplayStatus.FAILS_DIFFERENTLY
+    all_again = len(broken) == len(artifact.signature) + len(on_top)
+    if all_again and all(rule in artifact.rules_since() for rule in on_top):
+        return ReplayStatus.REPRODUCED_WITH_NEW
+    return ReplayStatus.FAILS_OTHERWISE
+
+
+def _on_top(artifact: Artifact, result: RunResult) -> list[str]:
+    """The rules that are broken here and were not when it was recorded."""
+    return [rule for rule in result.outcome.signature() if rule not in artifact.signature]
 
 
 def first_divergence(recorded: Sequence[dict[str, Any]], records: Sequence[Record]) -> str:

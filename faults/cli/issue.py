@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -18,7 +17,6 @@ from faults.cli.simulate import simulate
 from faults.issue import REPRODUCER, Issue, self_contained, write
 from faults.wording import what_runs
 from sim.errors import UsageError
-from sim.oracles import ORACLES
 from sim.scenario import Scenario
 
 TEXT = "issue.md"
@@ -89,10 +87,7 @@ def _again(scenario: Scenario, recorded: Artifact) -> str:
 
 
 def _new_rules(recorded: Artifact) -> str:
-    """What runs were not judged by yet when this one was recorded, as far as its artifact knows."""
-    if isinstance(recorded.rules, msgspec.UnsetType):
-        return ""
-    new = [name for name in ORACLES if name not in recorded.rules]
+    new = recorded.rules_since()
     return f" When it was recorded there was no rule {', '.join(new)}." if new else ""
 
 

@@ -26,6 +26,7 @@ EXIT_CODES = {
     ReplayStatus.SAME_PASS: ExitCode.OK,
     ReplayStatus.PASSES_NOW: ExitCode.OK,
     ReplayStatus.PASSES_DIFFERENTLY: ExitCode.OK,
+    ReplayStatus.REPRODUCED_WITH_NEW: ExitCode.VIOLATION,
     ReplayStatus.FAILS_NOW: ExitCode.VIOLATION,
     ReplayStatus.FAILS_DIFFERENTLY: ExitCode.VIOLATION,
     ReplayStatus.FAILS_OTHERWISE: ExitCode.CANNOT_RUN,
@@ -50,10 +51,11 @@ def command(
       faultlab replay runs/held --overlay ~/vllm
       git bisect run faultlab replay ~/runs/held --overlay .
 
-    Exit code 0: passes now (or is the same run, and that passed); 1: reproduced, or fails in the
-    same kind of way; 125: cannot be run or judged (scenario.yaml, artifact.json or the trace
-    missing or edited, a start that is refused, another kind of failure, an error in a kind of
-    fault or anywhere else in the testbed), which git bisect skips;
+    Exit code 0: passes now (or is the same run, and that passed); 1: reproduced (rules that are
+    newer than the recording may be broken on top), or fails in the same kind of way; 125: cannot
+    be run or judged (scenario.yaml, artifact.json or the trace missing or edited, a start that is
+    refused, another kind of failure, an error in a kind of fault or anywhere else in the
+    testbed), which git bisect skips;
     3: went another way on the same versions, so the testbed is at fault.
     """
     try:
@@ -98,6 +100,7 @@ def _document(recorded: Artifact, result: RunResult, comparison: Comparison) -> 
         "differences": comparison.differences,
         "first_divergence": comparison.first_divergence,
         "damage": comparison.damage,
+        "new_rules": comparison.new_rules,
         "recorded": {
             "verdict": recorded.verdict,
             "signature": recorded.signature,
@@ -119,7 +122,7 @@ def _render(
     same = recorded.event_hash == result.outcome.event_hash
     render_run(console, scenario, result, saved=None)
     console.print()
-    print_plain(console, f"{comparison.status.value}: {directory}")
+    print_plain(console, f"{comparison.words}: {directory}")
     if same:
         print_plain(console, f"  the event hash is the recorded one, {recorded.event_hash}")
     else:

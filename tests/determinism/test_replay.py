@@ -21,6 +21,7 @@ from faults.artifact import Artifact
 from faults.cli import dispatch
 from faults.cli.reexec import HASH_SEED
 from faults.identity import versions
+from sim.oracles import ORACLES
 from sim.router.options import Hold
 from sim.run import RunResult, run
 from sim.scenario import Scenario, TraceWorkload, UniformWorkload, dumps, load
@@ -188,6 +189,28 @@ def test_on_other_versions_a_failure_is_compared_by_kind(
     found, document = replay(failing)
     assert (found, document["status"]) == (code, status)
     assert document["differences"] == [f"vllm: recorded with 0.32.9, here {versions()['vllm']}"]
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_rule_that_is_new_hides_no_failure_from_a_bisection(
+    failing: Path, replay: Replay, capsys: pytest.CaptureFixture[str], is_new: bool
+) -> None:
+    """All recorded rules are broken again, and one more that runs were not judged by then. Had
+    they been judged by it, it would be another failure."""
+    broken = artifact.read(failing)[1].signature
+    more, then = broken[0], broken[1:]
+    rules = [name for name in ORACLES if not is_new or name != more]
+    rewrite(failing, event_hash=OTHER_HASH, versions=OTHER_VLLM, signature=then, rules=rules)
+    code, document = replay(failing)
+    assert document["new_rules"] == ([more] if is_new else [])
+    assert (code, document["status"]) == (
+        (1, "reproduced; also broke rules that the recording did not know")
+        if is_new
+        else (125, "fails in another way")
+    )
+    assert dispatch.run(["replay", str(failing)]) == code
+    said = f"reproduced; also broke {more}, which the recording did not know: {failing}"
+    assert (said in capsys.readouterr().out) is is_new
 
 
 @pytest.mark.parametrize(
