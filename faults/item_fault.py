@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from faults.fault import Count, Heal, LastingFault, Point, Whole
+from sim.errors import TestbedError
+from sim.extensions import place_of
 from sim.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -59,6 +61,11 @@ class _Rule:
             self._to_skip -= 1
             return None
         verdict = fault.verdict(item, scene)
+        if not isinstance(verdict, Verdict | None):
+            raise TestbedError(
+                f"{place_of(type(fault))}: verdict of the kind of fault {fault.kind()!r} returned "
+                f"{verdict!r}; expected a verdict of sim/verdict.py, such as Drop(), or None"
+            )
         if verdict is not None:
             if self._left is not None:
                 self._left -= 1

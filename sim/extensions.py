@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 import traceback
-from collections.abc import Callable, Iterable
-from types import ModuleType
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType, ModuleType
+from typing import Any, TypeVar
 
 from sim.errors import UsageError
 
@@ -55,6 +56,48 @@ def by_name(
 def place_of(kind: type) -> str:
     """The file of a class, and its name."""
     return f"{kind.__module__.replace('.', '/')}.py ({kind.__qualname__})"
+
+
+def own_methods(kind: type, base: type) -> Iterator[FunctionType]:
+    """The methods that ``kind`` does not have from ``base``; what it overrides is among them."""
+    for owner in kind.__mro__[: kind.__mro__.index(base)]:
+        yield from filter(inspect.isfunction, vars(owner).values())
+
+
+def line_of(method: FunctionType) -> str:
+    """File, line, and the class that has it."""
+    code = method.__code__
+    return f"{code.co_filename}:{code.co_firstlineno} ({method.__qualname__})"
+
+
+def require_signatures(kind: type, base: type) -> None:
+    """UsageError, with file and line, if ``kind`` overrides what ``base`` has by something that
+    cannot be called in the same way: arguments by position, but those that have to be named."""
+    for method in own_methods(kind, base):
+        overridden = getattr(base, method.__name__, None)
+        if not inspect.isfunction(overridden):
+            continue
+        named: dict[str, Any] = {}
+        placed: list[Any] = []
+        for parameter in inspect.signature(overridden).parameters.values():
+            if parameter.kind is parameter.KEYWORD_ONLY:
+                named[parameter.name] = None
+            elif parameter.kind is not parameter.VAR_KEYWORD:
+                placed.append(None)
+        try:
+            inspect.signature(method).bind(*placed, **named)
+        except TypeError as error:
+            raise UsageError(
+                f"{line_of(method)}: takes {parameters_of(method)}, and is called with "
+                f"{parameters_of(overridden)}: {error}; give it those parameters"
+            ) from None
+
+
+def parameters_of(method: FunctionType) -> str:
+    """Without annotations, which are not what a call looks at."""
+    signature = inspect.signature(method)
+    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
+    return str(signature.replace(parameters=bare, return_annotation=signature.empty))
 
 
 def _unreadable(place: str, said: str) -> str:

@@ -13,8 +13,10 @@ from operator import or_
 from typing import Any
 
 from faults.fault import Fault
+from faults.item_fault import ItemFault
 from sim.errors import UsageError
-from sim.extensions import by_name, load, place_of
+from sim.extensions import by_name, load, own_methods, parameters_of, place_of, require_signatures
+from sim.hints import closest
 
 
 def _kinds_below(base: type[Fault]) -> Iterator[type[Fault]]:
@@ -25,7 +27,8 @@ def _kinds_below(base: type[Fault]) -> Iterator[type[Fault]]:
 
 
 def _collected(found: Iterable[type[Fault]]) -> dict[str, type[Fault]]:
-    """By name, in alphabetical order; UsageError if two have one, or one has no description."""
+    """By name, in alphabetical order; UsageError if two have one, or one has no description or
+    does nothing."""
     kinds = sorted(found, key=lambda kind: kind.kind())
     for kind in kinds:
         if not kind.summary():
@@ -33,7 +36,27 @@ def _collected(found: Iterable[type[Fault]]) -> dict[str, type[Fault]]:
                 f"{place_of(kind)}: the kind of fault {kind.kind()!r} has no docstring; give it "
                 "one, whose first line is what lists say of it"
             )
+        _require_action(kind)
     return by_name("kinds of fault", kinds, lambda kind: kind.kind(), place_of)
+
+
+def _require_action(kind: type[Fault]) -> None:
+    """UsageError for a kind without the method that is called, or with other parameters."""
+    base = ItemFault if issubclass(kind, ItemFault) else Fault
+    actions = ("verdict", "strike") if base is ItemFault else ("strike",)
+    if all(getattr(kind, action) is getattr(base, action) for action in actions):
+        has = "neither verdict nor strike" if base is ItemFault else "no strike"
+        meant = [
+            f" (did you mean {right!r} by {method.__name__!r}?)"
+            for method in own_methods(kind, base)
+            if (right := closest(method.__name__, actions))
+        ]
+        wanted = f"{actions[0]}{parameters_of(getattr(base, actions[0]))}"
+        raise UsageError(
+            f"{place_of(kind)}: the kind of fault {kind.kind()!r} has {has}{''.join(meant[:1])}; "
+            f"define {wanted}"
+        )
+    require_signatures(kind, base)
 
 
 for _module in pkgutil.iter_modules(__path__):

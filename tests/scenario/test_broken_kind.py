@@ -28,3 +28,17 @@ def test_a_mistake_in_a_kind_is_an_error_of_the_testbed(
     told = capsys.readouterr().err
     assert "IndexError" in told
     assert "test_broken_kind.py:" in told
+
+
+def test_what_is_no_verdict_is_told_with_its_kind(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And its file: what asks for verdicts knows no kinds."""
+    monkeypatch.setattr(MessageDropped, "verdict", lambda fault, item, scene: 5)
+    settings = ["--connector", "moriio", "--set", "workload.requests=4"]
+    assert dispatch.run(["run", *settings, "--fault", "message-dropped"]) == 3
+    assert (
+        "faults/kinds/message_dropped.py (MessageDropped): verdict of the kind of fault "
+        "'message-dropped' returned 5; expected a verdict of sim/verdict.py, such as Drop(), or "
+        "None"
+    ) in capsys.readouterr().err

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from faults.fault import Fault
 from faults.kinds import KINDS, _collected
+from faults.message_fault import MessageFault
+from faults.scene import Scene
 from sim.errors import UsageError
 from sim.extensions import by_name, load, place_of
 from sim.model.presets import _preset_in
 from sim.oracles import ORACLES
 from sim.oracles.leak import Leak
+from sim.verdict import Drop
 
 
 @pytest.mark.parametrize(
@@ -44,8 +48,14 @@ def test_two_kinds_of_fault_of_one_name_are_refused() -> None:
     class Mine(Fault, frozen=True, tag="meteorite"):
         """Everything is gone."""
 
+        def strike(self, scene: Scene) -> None:
+            pass
+
     class Yours(Fault, frozen=True, tag="meteorite"):
         """Nothing is left."""
+
+        def strike(self, scene: Scene) -> None:
+            pass
 
     Mine.__module__, Yours.__module__ = "faults.kinds.mine", "faults.kinds.yours"
     assert list(_collected([Mine])) == ["meteorite"]
@@ -65,6 +75,47 @@ def test_a_kind_of_fault_without_a_docstring_is_refused() -> None:
 
     with pytest.raises(UsageError, match="the kind of fault 'meteorite' has no docstring; give it"):
         _collected([Meteorite])
+
+
+def test_a_kind_of_fault_that_does_nothing_is_refused() -> None:
+    """Its class and file are named, and what was probably meant."""
+
+    class Meteorite(MessageFault, frozen=True, tag="meteorite"):
+        """Everything is gone."""
+
+        def verdikt(self, item: Any, scene: Scene) -> Drop:
+            return Drop()
+
+    class Comet(Fault, frozen=True, tag="comet"):
+        """It passes."""
+
+    Meteorite.__module__ = Comet.__module__ = "faults.kinds.mine"
+    with pytest.raises(
+        UsageError,
+        match=r"^faults/kinds/mine\.py \(.*Meteorite\): the kind of fault 'meteorite' has neither "
+        r"verdict nor strike \(did you mean 'verdict' by 'verdikt'\?\); "
+        r"define verdict\(self, item, scene\)$",
+    ):
+        _collected([Meteorite])
+    with pytest.raises(UsageError, match=r"'comet' has no strike; define strike\(self, scene\)$"):
+        _collected([Comet])
+
+
+def test_a_method_of_a_kind_that_cannot_be_called_is_refused() -> None:
+    """With its line, what it takes, and what it is called with."""
+
+    class Meteorite(Fault, frozen=True, tag="meteorite"):
+        """Everything is gone."""
+
+        def strike(self) -> None:  # type: ignore[override]
+            pass
+
+    line = Meteorite.strike.__code__.co_firstlineno
+    with pytest.raises(UsageError) as raised:
+        _collected([Meteorite])
+    message = str(raised.value)
+    assert message.startswith(f"{__file__}:{line} (")
+    assert "Meteorite.strike): takes (self), and is called with (self, scene): " in message
 
 
 def test_a_second_oracle_of_one_name_is_refused() -> None:
