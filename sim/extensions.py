@@ -27,12 +27,17 @@ def load(name: str) -> ModuleType:
         raise UsageError(_unreadable(place, said)) from error
     except Exception as error:
         spec = importlib.util.find_spec(name)
+        if spec is None:
+            raise UsageError(
+                f"{name.replace('.', '/')}.py: there is no such file; put it there, or take its "
+                "name out of the list"
+            ) from error
         lines = [
             frame.lineno
             for frame in traceback.extract_tb(error.__traceback__)
-            if spec and frame.filename == spec.origin
+            if frame.filename == spec.origin
         ]
-        if spec is None or not lines:
+        if not lines:
             raise
         place, said = f"{spec.origin}:{lines[-1]}", f"{type(error).__name__}: {error}"
         raise UsageError(_unreadable(place, said)) from error

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import Any
 
 import msgspec
 
 from sim.errors import UsageError
-from sim.extensions import by_name, place_of
+from sim.extensions import by_name, line_of, load, own_methods, place_of, require_signatures
 from sim.hints import nearest
 from sim.oracles.base import Oracle, OracleContext, RunFacts
-from sim.oracles.blast_radius import BlastRadius
 from sim.oracles.blocks import BlockHistory
-from sim.oracles.bounded_waiting import BoundedWaiting
-from sim.oracles.fail_closed import FailClosed
 from sim.oracles.findings import Findings, Violation
-from sim.oracles.leak import Leak
-from sim.oracles.liveness import Liveness
-from sim.oracles.release_once import ReleaseOnce
-from sim.oracles.same_output import SameOutput
-from sim.oracles.unexpected_exception import UnexpectedException
-from sim.oracles.use_after_free import UseAfterFree
-from sim.oracles.wrong_bytes import WrongBytesRead
-from sim.oracles.zeroing import Zeroing
 from sim.probes import Probes
 
 __all__ = [
@@ -38,21 +28,58 @@ __all__ = [
     "watch",
 ]
 
+_FILES = (
+    "wrong_bytes",
+    "same_output",
+    "leak",
+    "use_after_free",
+    "release_once",
+    "liveness",
+    "blast_radius",
+    "fail_closed",
+    "zeroing",
+    "bounded_waiting",
+    "unexpected_exception",
+)
+"""Of this directory, those with an oracle, in the order in which lists have them."""
+
+
+def _oracle_in(module: ModuleType) -> type[Oracle]:
+    """The oracle of a file.
+
+    Raises:
+        UsageError: there is none, or it has no name or summary, or methods that nobody calls or
+            nobody can call.
+    """
+    classes = [item for item in vars(module).values() if isinstance(item, type)]
+    found = [
+        item for item in classes if issubclass(item, Oracle) and item.__module__ == module.__name__
+    ]
+    if len(found) != 1:
+        raise UsageError(
+            f"{module.__file__}: defines {len(found)} classes that derive from Oracle "
+            "(sim/oracles/base.py); define one"
+        )
+    (oracle,) = found
+    for attribute in ("name", "summary"):
+        if not hasattr(oracle, attribute):
+            raise UsageError(f"{place_of(oracle)}: has no {attribute}; give it one, a string")
+    for method in own_methods(oracle, Oracle):
+        name = method.__name__
+        if not name.startswith("_") and not hasattr(Oracle, name):
+            handlers = [known for known in dir(Oracle) if not known.startswith("_")]
+            raise UsageError(
+                f"{line_of(method)}: {name!r} is no handler of Probe (sim/probes.py)"
+                f"{nearest(name, handlers)}, so nobody would call it; begin the name of a helper "
+                "with an underscore"
+            )
+    require_signatures(oracle, Oracle)
+    return oracle
+
+
 ORACLES: dict[str, type[Oracle]] = by_name(
     "oracles",
-    (
-        WrongBytesRead,
-        SameOutput,
-        Leak,
-        UseAfterFree,
-        ReleaseOnce,
-        Liveness,
-        BlastRadius,
-        FailClosed,
-        Zeroing,
-        BoundedWaiting,
-        UnexpectedException,
-    ),
+    (_oracle_in(load(f"{__name__}.{file}")) for file in _FILES),
     lambda oracle: oracle.name,
     place_of,
 )

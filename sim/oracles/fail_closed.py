@@ -51,7 +51,7 @@ class FailClosed(Oracle):
         place = landed.destination
         source, ids = landed.source.node, place.touched.block_id
         foreign = self._foreign[place.node, place.rank]
-        if self.difference(source, place.node) is not None:
+        if self._difference(source, place.node) is not None:
             foreign[ids] = self._versions[place.node, place.rank][ids]
             self._peers[place.node] = source
 
@@ -64,7 +64,7 @@ class FailClosed(Oracle):
         self.report(
             f"a forward pass of {request_id} on {node} rank {rank} used "
             f"{block_list(used.tolist())}, read from {peer}, which does not fit: "
-            f"{self.difference(peer, node)}",
+            f"{self._difference(peer, node)}",
             node=node,
             request_id=request_id,
             rank=rank,
@@ -72,7 +72,7 @@ class FailClosed(Oracle):
             block_ids=used.tolist(),
         )
 
-    def difference(self, one: str, other: str) -> str | None:
+    def _difference(self, one: str, other: str) -> str | None:
         """What does not fit between two engines, in words; None when they fit."""
         (ranks, here), (other_ranks, there) = self._layouts[one], self._layouts[other]
         if here.keys() != there.keys():

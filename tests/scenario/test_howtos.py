@@ -14,6 +14,7 @@ from doc_sources import HOWTOS, with_additions
 from source_tree import ROOT
 
 from faults import running
+from faults.cli.outcome import ExitCode
 from faults.cli.reexec import simulation_environment
 from faults.fault import Target, Trigger
 from sim.scenario import Scenario, UniformWorkload
@@ -27,23 +28,45 @@ dispatch.run(["oracles"])
 print(*PRESETS)
 """
 
+ORACLES = 'import sys; from faults.cli import dispatch; sys.exit(dispatch.run(["oracles"]))'
+
+
+def python(code: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    """What ``code`` does with the sources in ``directory``."""
+    environment = simulation_environment({"PYTHONPATH": str(directory)})
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=directory, env=environment, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+
 
 def test_what_the_pages_add_is_in_the_lists(tmp_path: Path) -> None:
-    """One file for a kind of fault, one for a preset, one and two lines for an oracle; the soak
+    """One file for a kind of fault, one for a preset, one and a line for an oracle; the soak
     runs have them at work."""
-    environment = simulation_environment({"PYTHONPATH": str(with_additions(tmp_path))})
-    ran = subprocess.run(
-        [sys.executable, "-c", LISTS],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    ran = python(LISTS, with_additions(tmp_path))
     assert ran.returncode == 0, ran.stderr
     for shown in ("message-jitter", "up_to_ms = 10.0", "each by a time that is drawn for it",
                   "throttled", "patience", "longest_s = 60.0", "small-gqa", "llama"):  # fmt: skip
         assert shown in ran.stdout
+
+
+def test_mistakes_in_the_oracle_of_the_page_are_told_with_their_lines(tmp_path: Path) -> None:
+    """By any command that needs the oracles, as errors of whoever wrote them."""
+    file = with_additions(tmp_path) / "sim" / "oracles" / "patience.py"
+    right = file.read_text()
+    started = "def request_started(self, request_id: str)"
+    assert right.count(started) == 1
+    line = right.partition(started)[0].count("\n") + 1
+    for wrong, said in (
+        ("def request_started(self, request_id: str", ": invalid syntax; mend this file"),
+        (started.replace("request_s", "requst_s"), " (did you mean 'request_started'?)"),
+        (started.replace(", request_id: str", ""), "is called with (self, request_id): "),
+    ):
+        file.write_text(right.replace(started, wrong))
+        ran = python(ORACLES, tmp_path)
+        assert ran.returncode == ExitCode.BAD_USAGE, ran.stderr
+        assert f"{file}:{line}" in ran.stderr
+        assert said in ran.stderr
 
 
 def test_the_lasting_fault_of_the_page_strikes_lasts_and_is_healed(
