@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from faults.scene import Scene
 from sim.errors import UsageError
 from sim.extensions import by_name, load, place_of
 from sim.model.presets import _preset_in
-from sim.oracles import ORACLES
+from sim.oracles import ORACLES, Oracle, _oracle_in
 from sim.oracles.leak import Leak
 from sim.verdict import Drop
 
@@ -126,6 +127,22 @@ def test_a_second_oracle_of_one_name_is_refused() -> None:
 
     with pytest.raises(UsageError, match=r"'leak': sim/oracles/leak\.py \(Leak\) and .*Other\)"):
         by_name("oracles", [*ORACLES.values(), Other], lambda oracle: oracle.name, place_of)
+
+
+def test_a_file_that_is_listed_and_not_there_is_told() -> None:
+    """As by a name that is misspelt in the list of oracles."""
+    with pytest.raises(UsageError, match=r"^sim/oracles/leek\.py: there is no such file; put it"):
+        load("sim.oracles.leek")
+
+
+def test_a_file_without_an_oracle_that_is_complete_is_refused() -> None:
+    """None at all, or one that lists cannot name."""
+    with pytest.raises(UsageError, match=r"words\.py: defines 0 classes that derive from Oracle"):
+        _oracle_in(load("sim.oracles.words"))
+    module = ModuleType("sim.oracles.mine")
+    module.Mine = type("Mine", (Oracle,), {"__module__": module.__name__})  # type: ignore[attr-defined]
+    with pytest.raises(UsageError, match=r"^sim/oracles/mine\.py \(Mine\): has no name; give it"):
+        _oracle_in(module)
 
 
 def test_a_file_without_a_preset_is_refused() -> None:
