@@ -1,8 +1,8 @@
 """Shrinking: the smallest scenario that still fails in the same way.
 
 The same way is the same set of broken rules. Steps of all kinds (fewer faults, fewer and shorter
-requests, fewer engines, plainer options, shorter times) are tried in turns, the bold before the
-timid, until a whole turn brings nothing or the runs are used up.
+requests, smaller pools, fewer engines, plainer options, shorter times) are tried in turns, the
+bold before the timid, until a whole turn brings nothing or the runs are used up.
 """
 
 from __future__ import annotations
@@ -97,12 +97,22 @@ def _fewer_requests(scenario: Scenario) -> Iterator[Scenario]:
                 yield _with_requests(scenario, requests)
 
 
+def _smaller_pools(scenario: Scenario) -> Iterator[Scenario]:
+    """Before requests go, as fewer of them fill a smaller pool."""
+    blocks = scenario.engine.num_blocks
+    if blocks is not None:
+        smaller = msgspec.structs.replace(scenario.engine, num_blocks=blocks // 2 + 1)
+        yield msgspec.structs.replace(scenario, engine=smaller)
+
+
 def _shorter_requests(scenario: Scenario) -> Iterator[Scenario]:
-    """All of them at once, then each by itself."""
+    """All of them at once, first with a pool that they fill as before; then each by itself."""
     workload = scenario.workload
     if not isinstance(workload, InlineWorkload):
         return
-    yield _with_requests(scenario, [_halved(request) for request in workload.requests])
+    shorter = _with_requests(scenario, [_halved(request) for request in workload.requests])
+    yield from _smaller_pools(shorter)
+    yield shorter
     for number, request in enumerate(workload.requests):
         changed = [*workload.requests]
         changed[number] = _halved(request)
@@ -154,6 +164,7 @@ def _with_half_times(value: Any, name: str = "") -> Any:
 
 STEPS = (
     _fewer_faults,
+    _smaller_pools,
     _fewer_requests,
     _fewer_engines,
     _plainer_options,
@@ -176,13 +187,15 @@ def _without_parts(items: Sequence[Any]) -> Iterator[list[Any]]:
 
 
 def size_of(scenario: Scenario) -> dict[str, int]:
-    """What people see of the size of a scenario."""
+    """What people see of the size of a scenario; blocks where their number is set."""
     specs = workload_of(scenario, Seed(scenario.seed).stream("workload"))
+    blocks = scenario.engine.num_blocks
     return {
         "faults": len(scenario.faults),
         "requests": len(specs),
         "tokens": sum(spec.prompt_tokens + spec.max_tokens for spec in specs),
         "engines": _engines(scenario.topology),
+        **({} if blocks is None else {"blocks": blocks}),
     }
 
 

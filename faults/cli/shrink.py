@@ -84,9 +84,9 @@ def command(
 ) -> Outcome:
     """Look for the smallest scenario that fails in the same way.
 
-    Faults, requests, lengths, engines, options and times are reduced; the broken rules stay the
-    same. The result is explained as by faultlab run, and written as an artifact with its report
-    and a test_repro.py for a pytest suite.
+    Faults, requests, lengths, engine.num_blocks, engines, options and times are reduced; the broken
+    rules stay the same. The result is explained as by faultlab run, and written as an artifact
+    with its report and a test_repro.py for a pytest suite.
 
     \b
     Examples:

@@ -96,3 +96,16 @@ def test_what_is_interrupted_leaves_the_smallest_so_far(
     monkeypatch.setattr(running, "run", original)
     assert dispatch.run(["replay", str(small)]) == ExitCode.VIOLATION
     assert dispatch.run(["shrink", str(small), "--max-runs", "1"]) == ExitCode.OK
+
+
+def test_the_late_hand_off_becomes_as_small_as_its_engines_allow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The pool shrinks with what fills it, down to what an engine starts with."""
+    late = tmp_path / "late"
+    assert dispatch.run(["run", "late-hand-off", "--out", str(late)]) == ExitCode.VIOLATION
+    capsys.readouterr()
+    assert dispatch.run(["shrink", str(late), "--json"]) == ExitCode.OK
+    document = json.loads(capsys.readouterr().out)
+    assert document["runs"] < 60
+    assert document["before"] | {"requests": 3, "tokens": 293, "blocks": 17} == document["after"]

@@ -9,7 +9,15 @@ from faults.schedule import with_faults
 from sim.engine.options import EngineOptions
 from sim.errors import UsageError
 from sim.kernel import Seed
-from sim.scenario import InlineWorkload, Scenario, Topology, UniformWorkload, workload_of
+from sim.scenario import (
+    InlineRequest,
+    InlineWorkload,
+    Scenario,
+    Topology,
+    UniformWorkload,
+    workload_of,
+)
+from sim.workload import Segment
 
 BIG = with_faults(
     Scenario(
@@ -56,6 +64,27 @@ def test_everything_that_the_failure_does_not_need_goes() -> None:
     assert (small.perturb, small.engine.tp_size) == (False, 1)
     assert small.seed == BIG.seed
     assert shrinking.runs < 200
+
+
+def test_a_pool_becomes_smaller_with_the_prompts_that_fill_it() -> None:
+    """Here one request waits while others, of half the pool at most, go through all of it; 17
+    blocks of 16 tokens are the fewest that an engine starts with."""
+    rest = [InlineRequest(f"next-{i}", (Segment(i + 2, 512),), 8) for i in range(5)]
+    workload = InlineWorkload((InlineRequest("late", (Segment(1, 512),), 8), *rest))
+    big = Scenario(engine=EngineOptions(num_blocks=129), workload=workload)
+
+    def fails(scenario: Scenario) -> bool:
+        assert scenario.engine.num_blocks is not None
+        pool = 16 * (scenario.engine.num_blocks - 1)
+        late, *others = workload_of(scenario, Seed(0).stream("x"))
+        prompts = [spec.prompt_tokens for spec in others]
+        return late.request_id == "late" and max(prompts) <= pool / 2 <= sum(prompts) / 2 >= 128
+
+    shrinking = Shrinking(big, fails, max_runs=500)
+    size = size_of(shrinking.run())
+    assert (size["requests"], size["blocks"], size["tokens"]) == (3, 17, 1 + 1 + 2 * (128 + 2))
+    assert shrinking.runs < 60
+    assert "blocks" not in size_of(BIG)
 
 
 def test_no_more_runs_than_allowed_are_used() -> None:
