@@ -5,9 +5,13 @@ Exit code 0 when everything went as announced, 3 when anything did not.
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -42,7 +46,9 @@ def main() -> int:
     try:
         from faults.demo_acts import ACTS  # noqa: PLC0415
 
-        return show(ACTS, console)
+        code = show(ACTS, console)
+        tell_the_path(console)
+        return code
     except KeyboardInterrupt:
         code, message = signals.ending()
         print(message, file=sys.stderr)
@@ -76,6 +82,19 @@ def _written_at_once(console: Console) -> Iterator[None]:
         yield
     console.file.write(unpadded(captured.get()))
     console.file.flush()
+
+
+def tell_the_path(console: Console) -> None:
+    """How to type the commands above where ``make demo`` runs what the shell does not find."""
+    if shutil.which("faultlab") is None:
+        there = Path(os.path.relpath(Path(sys.executable).parent))
+        command, activate = (shlex.quote(str(there / name)) for name in ("faultlab", "activate"))
+        console.print(
+            f"faultlab is not on your PATH: type {command} for it, or first: source {activate}",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
+        )
 
 
 def _play(act: Act, console: Console) -> str | None:

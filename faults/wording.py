@@ -45,6 +45,11 @@ def replay_line(directory: Path, overlay: Path | None = None) -> str:
     return shlex.join(["faultlab", "replay", str(directory), *patched])
 
 
+def shrink_line(directory: Path) -> str:
+    """The command that looks for the smallest scenario that fails like an artifact."""
+    return shlex.join(["faultlab", "shrink", str(directory)])
+
+
 def what_runs(scenario: Scenario) -> str:
     """Model, geometry, connector and engines in one line."""
     topology, engine = scenario.topology, scenario.engine

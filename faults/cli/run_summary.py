@@ -19,7 +19,7 @@ from faults.grouping import FindingGroup, group
 from faults.plural import counted
 from faults.story import Moment, aftermaths, tell
 from faults.struck import fault_names, fault_sentences
-from faults.wording import replay_line, what_runs
+from faults.wording import replay_line, shrink_line, what_runs
 from sim.acceptance import Acceptance
 from sim.engine.connectors import CONNECTORS
 from sim.errors import UsageError
@@ -41,7 +41,8 @@ def render_run(console: Console, scenario: Scenario, result: RunResult, saved: P
     _render_aftermaths(console, [f["kind"] for f in scenario.faults], result)
     render_findings(console, result)
     if saved is not None:
-        render_saved(console, saved)
+        is_broken = bool(result.outcome.violations)
+        render_saved(console, saved, [f"smaller: {shrink_line(saved)}"] if is_broken else [])
 
 
 def render_findings(console: Console, result: RunResult) -> None:
@@ -64,11 +65,14 @@ def render_kept_story(console: Console, directory: str | None) -> None:
     _render_story(console, tell(records, recorded.violations))
 
 
-def render_saved(console: Console, directory: Path) -> None:
-    """Where a run was written, what to open, and as the last line what runs it again."""
+def render_saved(console: Console, directory: Path, further: Iterable[str] = ()) -> None:
+    """Where a run was written, what to open, what ``further`` can be done with it, a line each, and
+    as the last line what runs it again."""
     print_plain(console, f"\nwritten to {directory}")
     if (directory / REPORT_FILE).exists():
         print_plain(console, f"in a browser: {directory / REPORT_FILE}")
+    for line in further:
+        print_plain(console, line)
     print_plain(console, replay_line(directory))
 
 

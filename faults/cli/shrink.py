@@ -19,6 +19,7 @@ from faults.cli.outcome import ExitCode, JsonFlag, Outcome
 from faults.cli.run import save
 from faults.cli.run_summary import print_plain, render_findings, render_saved, verdict_of
 from faults.plural import counted
+from faults.wording import shrink_line
 from sim.errors import UsageError
 from sim.outcome import RunResult
 from sim.scenario import Scenario
@@ -145,8 +146,11 @@ def _render(document: dict[str, Any], result: RunResult, console: Console) -> No
             console, f"stopped at the limit of {counted(document['runs'], 'run')} (--max-runs)"
         )
     if document["interrupted"]:
-        again = f"faultlab shrink {shlex.quote(document['directory'])}"
+        again = shrink_line(Path(document["directory"]))
         print_plain(console, f"interrupted; to go on from here: {again}")
     console.print(verdict_of(result.outcome))
     render_findings(console, result)
-    render_saved(console, Path(document["directory"]))
+    directory = Path(document["directory"])
+    issue = shlex.join(["faultlab", "issue", str(directory)])
+    for_others = [f"for pytest: {directory / _TEST_FILE}", f"for a tracker: {issue}"]
+    render_saved(console, directory, for_others)

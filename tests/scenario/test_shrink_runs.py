@@ -61,8 +61,14 @@ def assert_explained(run: Path, signature: set[str], capsys: pytest.CaptureFixtu
     assert dispatch.run(["shrink", str(run), "--max-runs", "2"]) == ExitCode.OK
     shown = capsys.readouterr().out
     assert "stopped at the limit of 2 runs (--max-runs)" in shown
-    for words in (*signature, "violation: ", "how it came about", "report.html", "replay"):
+    for words in (*signature, "violation: ", "how it came about", "report.html"):
         assert words in shown
+    small = f"{run}-small"
+    assert shown.splitlines()[-3:] == [
+        f"for pytest: {small}/test_repro.py",
+        f"for a tracker: faultlab issue {small}",
+        f"faultlab replay {small}",
+    ]
 
 
 def test_a_run_that_passed_cannot_be_shrunk(

@@ -21,7 +21,7 @@ from faults.campaign.result import Failure, SeedResult, summarize
 from faults.campaign.swarm import SwarmOptions
 from faults.cli import campaign_summary, comparison_summary, dispatch
 from faults.cli.outcome import ExitCode, Outcome
-from faults.cli.run_summary import render_findings
+from faults.cli.run_summary import render_findings, render_run
 from faults.mutants.catalog import MUTANTS
 from faults.mutants.hunt import Hunt
 from faults.story import tell
@@ -29,9 +29,11 @@ from faults.wording import replay_line
 from sim.kernel.log import EventLog
 from sim.oracles import Violation
 from sim.outcome import RunResult
-from sim.scenario import Scenario
+from sim.run import run
+from sim.scenario import Scenario, UniformWorkload
 
 SENTENCE = "d0 read wrong bytes for r0-d0, which p0 had given to others long before it was read"
+TINY = UniformWorkload(requests=1, prompt_tokens=(20, 20), output_tokens=(2, 2))
 WIDTHS = (40, 60, 100)
 
 
@@ -87,6 +89,20 @@ def of_comparison(results: Iterable[SeedResult]) -> list[str]:
     for entry in document["new"]:
         entry["run_again"] = f"faultlab replay {entry['artifact']}"
     return shown(lambda console: comparison_summary.render(document, None, console))
+
+
+def test_a_run_that_fails_says_what_makes_it_smaller_before_what_runs_it_again() -> None:
+    """One that was kept and broke no rule has nothing to make smaller."""
+    kept, ran = Path("my runs/kept"), run(Scenario(workload=TINY))
+    passed = shown(lambda console: render_run(console, Scenario(), ran, kept))
+    assert passed[-2:] == [f"written to {kept}", "faultlab replay 'my runs/kept'"]
+    ran.outcome.violations.extend(result().outcome.violations)
+    failing = shown(lambda console: render_run(console, Scenario(), ran, kept))
+    assert failing[-3:] == [
+        f"written to {kept}",
+        "smaller: faultlab shrink 'my runs/kept'",
+        "faultlab replay 'my runs/kept'",
+    ]
 
 
 @pytest.mark.parametrize("summary", [of_campaign, of_comparison])

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from faults.cli.outcome import plain_console
-from faults.demo import show
+from faults.demo import show, tell_the_path
 from faults.demo_acts import ACTS, Act, must_pass, must_read_wrong_bytes
 from sim.errors import TestbedError
 from sim.outcome import Outcome
@@ -60,6 +60,26 @@ def test_a_file_gets_lines_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     assert lines[1] == words.rstrip()
     assert [line.rstrip() for line in lines] == lines
     assert len(lines[0]) < 200
+
+
+@pytest.mark.parametrize("is_active", [False, True])
+def test_a_shell_that_does_not_find_faultlab_is_told_how_to_type_it(
+    is_active: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the demonstration prints commands, and make runs it in an environment of its own."""
+    programs = tmp_path / "my env" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "faultlab").touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.executable", str(programs / "python"))
+    monkeypatch.setenv("PATH", str(programs if is_active else tmp_path))
+    screen = io.StringIO()
+    tell_the_path(Console(file=screen, width=40))
+    line = (
+        "faultlab is not on your PATH: type 'my env/bin/faultlab' for it, or first: "
+        "source 'my env/bin/activate'\n"
+    )
+    assert screen.getvalue() == ("" if is_active else line)
 
 
 def test_a_run_that_does_not_end_is_a_surprise_too() -> None:
