@@ -31,9 +31,11 @@ def workload_of(scenario: Scenario, rng: random.Random) -> list[RequestSpec]:
     known = dict.fromkeys(names)
     for keys, name in scenario.router.named_requests():
         if name not in known:
+            there = f"there are {len(names)}: {names[0]} to {names[-1]}"
+            if len(names) == 1:
+                there = f"the only one is {names[0]}"
             raise MisplacedError(
-                f"router: no request is called {name!r}{nearest(name, names)}; "
-                f"there are {len(names)}: {names[0]} to {names[-1]}",
+                f"router: no request is called {name!r}{nearest(name, names)}; {there}",
                 ("router", *keys),
             )
     return requests

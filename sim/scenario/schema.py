@@ -7,7 +7,7 @@ YAML side by side, because what ``workload`` accepts depends on its ``kind``.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import inspect
@@ -78,9 +78,10 @@ def explain(root: inspect.Type, value: Any, message: str) -> str:
     problem = message[: place.start()] if place else message
     node = type_at(root, value, path)
     if match := _UNKNOWN.fullmatch(problem):
-        known = list(fields_of(node, value_at(value, path)))
-        hint = nearest(match.group(1), known)
-        return f"{_dotted((*path, match.group(1)))}: unknown key{hint}; accepted: {_list(known)}"
+        unknown, around = match.group(1), value_at(value, path)
+        fields = fields_of(node, around)
+        hint = _belongs_under(unknown, fields, around) or nearest(unknown, fields)
+        return f"{_dotted((*path, unknown))}: unknown key{hint}; accepted: {_list(fields)}"
     if match := _MISSING.fullmatch(problem):
         missing = (*path, match.group(1))
         return f"{_dotted(missing)}: missing; expected {accepted(type_at(root, value, missing))}"
@@ -88,6 +89,17 @@ def explain(root: inspect.Type, value: Any, message: str) -> str:
         found = shown(value_at(value, path))
         return f"{_dotted(path)}: is {found}, expected {accepted(node)}"
     return f"{_dotted(path)}: {problem}" if path else problem
+
+
+def _belongs_under(key: str, fields: Mapping[str, inspect.Type], around: Any) -> str:
+    """A hint that one of the mappings beside ``key`` takes it, or nothing."""
+    owners = [
+        name for name, field in fields.items() if key in fields_of(field, value_at(around, (name,)))
+    ]
+    if len(owners) != 1:
+        return ""
+    value = shown(value_at(around, (key,)))
+    return f" ({key} goes under {owners[0]}, as in {owners[0]}: {{{key}: {value}}})"
 
 
 def place_of(message: str) -> Path:
@@ -114,6 +126,9 @@ def accepted(node: inspect.Type) -> str:
             return values if len(node.values) == 1 else f"one of: {values}"
         case inspect.DictType():
             return "a mapping with names as keys"
+        case inspect.VarTupleType(item_type=inspect.NamedTupleType(fields=fields)):
+            names, example = _list(field.name for field in fields), [1] * (len(fields) - 1) + [200]
+            return f"a list of [{names}] with integers, such as [{example}]"
         case inspect.VarTupleType():
             kind = "a list that is not empty" if node.min_length else "a list"
             return f"{kind} ({accepted(node.item_type)} each)"

@@ -15,6 +15,10 @@ Where = Callable[[tuple[str | int, ...]], str]
 """What messages call the place of a key: ``my.yaml:3:7``, or less if there is no such thing."""
 
 
+class _TwiceError(yaml.MarkedYAMLError):
+    """A key is in a mapping twice."""
+
+
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which alone would let the last of two equal keys win."""
 
@@ -24,9 +28,8 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             mark, key = key_node.start_mark, str(key_node.value)
             if key in lines:
-                raise yaml.MarkedYAMLError(
-                    problem=f"key {key!r} is here and in line {lines[key]}", problem_mark=mark
-                )
+                problem = f"key {key!r} is here and in line {lines[key]}; keep one of them"
+                raise _TwiceError(problem=problem, problem_mark=mark)
             lines[key] = mark.line + 1
         return super().construct_mapping(node, deep)
 
@@ -59,7 +62,8 @@ def parse_yaml(text: str, *, source: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = source if mark is None else f"{source}:{mark.line + 1}:{mark.column + 1}"
         problem = getattr(error, "problem", None) or str(error)
-        raise UsageError(f"{where}: not valid YAML: {problem}{_line(text, mark)}") from error
+        line = "" if isinstance(error, _TwiceError) else _line(text, mark)
+        raise UsageError(f"{where}: not valid YAML: {problem}{line}") from error
     except RecursionError as error:
         raise UsageError(f"{source}: is nested too deeply to be read") from error
     except (ValueError, KeyError, AttributeError) as error:  # what PyYAML makes of !!int a

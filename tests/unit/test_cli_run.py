@@ -272,6 +272,14 @@ def test_a_guess_is_not_lost_before_a_long_list(options: RunOptions, end: str) -
         ("faults: [{kind: crsh}]", "my.yaml:1:11: faults[0].kind: there is no fault kind 'crsh'"),
         ("faults: [{kind: crash, fr_s: 1}]", "my.yaml:1:24: faults[0].fr_s: unknown key"),
         (
+            "faults: [{kind: crash, node: p7}]",
+            "faults[0].node: unknown key (node goes under target, as in target: {node: 'p7'}); acc",
+        ),
+        (
+            "faults: [{kind: crash, at_s: 2}]",
+            "faults[0].at_s: unknown key (at_s goes under when, as in when: {at_s: 2}); accepted: ",
+        ),
+        (
             "router: {holds: [{request: req-99, seconds: 1}]}",
             "my.yaml:1:19: router: no request is called 'req-99'",
         ),

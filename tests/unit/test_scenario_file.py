@@ -109,6 +109,12 @@ def test_equal_scenarios_have_equal_digests_however_they_were_written() -> None:
             "s.yaml: workload.requests[0].prompt[0]: is [1], expected a list [content_id, n_toke",
         ),
         (
+            "workload: {kind: inline, requests: [{request_id: a, prompt: 200, max_tokens: 2}]}",
+            "s.yaml: workload.requests[0].prompt: is 200, expected a list of [content_id, n_tokens]"
+            " with integers, such as [[1, 200]]",
+        ),
+        ("num_blocks: 9", "s.yaml: num_blocks: unknown key (num_blocks goes under engine, as in "),
+        (
             "workload:\n  kind: inline\n  requests:\n"
             "  - {request_id: epilogue, prompt: [[1, 9]], max_tokens: 1}",
             "s.yaml: workload.requests[0]: request_id 'epilogue' begins with",
@@ -194,6 +200,12 @@ def test_a_refusal_names_line_and_column(text: str, place: str) -> None:
 def test_text_that_is_no_yaml_is_shown_with_what_was_expected() -> None:
     with pytest.raises(UsageError, match=r"in 'tp_size: 2'; expected KEY: VALUE, indented by sp"):
         loads("seed: 1\nengine:\n\ttp_size: 2")
+
+
+def test_of_a_key_that_is_there_twice_one_has_to_go() -> None:
+    """Nothing is wrong with how the lines are written."""
+    with pytest.raises(UsageError, match=r"'seed' is here and in line 1; keep one of them$"):
+        loads("seed: 1\nseed: 2")
 
 
 def test_two_requests_of_one_name_are_refused() -> None:

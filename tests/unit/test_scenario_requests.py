@@ -115,6 +115,13 @@ def test_something_done_to_a_request_that_there_is_not_is_refused(entry: str) ->
         requests_of(text)
 
 
+def test_a_single_request_is_named_as_the_only_one() -> None:
+    request = "{request_id: question, prompt: [[1, 9]], max_tokens: 2}"
+    text = f"workload: {{kind: inline, requests: [{request}]}}\nrouter: "
+    with pytest.raises(UsageError, match=r"is called 'late'; the only one is question$"):
+        requests_of(text + "{holds: [{request: late, seconds: 1}]}")
+
+
 def test_the_cache_holds_the_largest_request_twice_and_the_average_ones_beside_it() -> None:
     """One block each to look ahead, and the null block."""
     requests = [spec(159), spec(31), spec(31)]  # 10, 2 and 2 blocks of 16, and one more each
