@@ -95,7 +95,7 @@ def render(
         runs = counted(group["seeds"], "run")
         console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
         print_plain(console, f"  {for_people(group['detail'])}")
-        print_plain(console, f"  smallest seed {group['smallest_seed']}: {_again(group, options)}")
+        print_plain(console, f"  first seed {group['smallest_seed']}: {_again(group, options)}")
     if not tested_nothing(document):
         _render_coverage(document, console)
     _render_reads(document, console)

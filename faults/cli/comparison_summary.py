@@ -96,7 +96,7 @@ def _render_entry(
     not_served = f" (not served any more: {_seeds(gone)})" if gone else ""
     print_plain(console, f"  seeds before: {before}; after: {after}{not_served}")
     if title == "new" or entry["artifact"] is not None:
-        print_plain(console, f"  smallest seed {entry['smallest_seed']}: {entry['run_again']}")
+        print_plain(console, f"  first seed {entry['smallest_seed']}: {entry['run_again']}")
 
 
 def _told(title: str, entry: dict[str, Any]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -111,12 +112,10 @@ def _render_apart(console: Console, document: dict[str, Any], sides: tuple[Side,
     print_plain(console, f"\nthese are not two runs of one scenario: {differ}")
     for name, side in zip("AB", sides, strict=True):
         print_plain(console, f"  {name}: {what_runs(side.scenario)}, {_workload(side)}")
-    keys = dict.fromkeys(line.partition(":")[0].partition(".")[0] for line in document["given"])
-    others = [key for key in keys if key not in document["apart"]]
-    if others:
-        print_plain(console, f"  also in other keys: {', '.join(others)}")
+    others = [line for line in document["given"] if re.split("[.:]", line)[0] not in apart]
     if not document["comparable"]:
         print_plain(console, "  no request is in both, so their histories are not compared")
+    _list(console, "given otherwise", _first(others))
 
 
 def _workload(side: Side) -> str:

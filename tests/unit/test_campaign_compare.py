@@ -255,7 +255,7 @@ def test_a_group_that_nobody_judges_is_told_with_its_line(
     assert "2 seeds compared; groups: 0 new, 0 fixed, 0 unchanged, 1 unjudged" in told
     assert "unjudged: same-output" in told
     assert "seeds before: 1; after: none (not served any more: 1)" in told
-    assert "smallest seed 1: faultlab replay at/1" in told
+    assert "first seed 1: faultlab replay at/1" in told
     assert told.endswith("\nto keep and replay them: --out DIR\n")
 
 

@@ -116,6 +116,7 @@ def test_a_summary_ends_with_sentence_story_and_replay_line_of_what_is_new(
     at = lines.index("how it came about")
     story = [moment.text for moment in tell(result().log.records, result().outcome.violations)]
     assert len(story) > 2
+    assert f"  first seed 1: faultlab replay {kept}" in lines
     assert lines[at - 2].strip() == SENTENCE
     assert [line.partition(" s  ")[2].strip() for line in lines[at + 1 : -3]] == story
     assert lines[-1] == f"faultlab replay {kept}"
