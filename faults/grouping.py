@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from faults.story import rank_of
 from faults.wording import for_people
 from sim.oracles import Violation
 from sim.oracles.use_after_free import UseAfterFree
@@ -48,19 +49,20 @@ class FindingGroup:
 
 
 def group(violations: Iterable[Violation]) -> list[FindingGroup]:
-    """The violations in groups, in order of each group's first."""
+    """The violations in groups: those first that say most, else in order of each group's first."""
     groups: dict[tuple[Any, ...], list[Violation]] = {}
     for v in violations:
         groups.setdefault((v.oracle, v.node, v.request_id, v.evidence.get("kind")), []).append(v)
     wrong = [members[0] for key, members in groups.items() if key[0] == WrongBytesRead.name]
-    return [
+    found = [
         FindingGroup(key[0], tuple(members), _beside(members, wrong))
         for key, members in groups.items()
     ]
+    return sorted(found, key=lambda finding: rank_of(finding.oracle))
 
 
 def _beside(members: Sequence[Violation], wrong: Sequence[Violation]) -> str:
-    """Why those of use-after-free name other blocks than wrong bytes of the same request."""
+    """That those of use-after-free name other blocks than wrong bytes of the same request."""
     first = members[0]
     named = {block for member in members for block in member.evidence.get("block_ids", ())}
     others = [
@@ -75,15 +77,8 @@ def _beside(members: Sequence[Violation], wrong: Sequence[Violation]) -> str:
         return ""
     parts = []
     if missing := sorted(wrong_there - named):
-        source = first.evidence.get("source_node")
-        counted = (
-            f"blocks that {source} had given up before they were read and that {first.node} has "
-            "not written to since, and a pass writes its own tokens into some"
-            if source
-            else "blocks that the transfer wrote to"
-        )
         parts.append(
-            f"{_are(missing)} listed under {WrongBytesRead.name} only: this rule counts {counted}"
+            f"{WrongBytesRead.name} names {block_list(missing)} too: docs/violations.md says why"
         )
     if right := sorted(named - wrong_there):
         parts.append(f"{_are(right)} listed here only: the pass found no wrong bytes there")

@@ -145,11 +145,12 @@ def _from_to(least: int, most: int) -> str:
 
 
 def notes_line(outcome: Outcome) -> str:
-    """What oracles counted and did not find wrong, as far as there was any."""
-    counted = (
+    """What oracles counted and did not find wrong, as far as there was any. Where no rule was
+    broken, stale reads were of no use to anybody."""
+    counted = ", ".join(
         f"{name.replace('_', ' ')} {count}" for name, count in outcome.notes.items() if count
     )
-    return ", ".join(counted)
+    return f"harmless: {counted}" if counted and outcome.verdict == "pass" else counted
 
 
 def not_asked_line(scenario: Scenario, outcome: Outcome) -> str | None:
