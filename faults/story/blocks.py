@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from faults.plural import counted
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
+from faults.story.names import pass_in_words
 from faults.story.subject import Subject
 from sim.kernel.log import Record
 from sim.oracles.blocks import NULL_BLOCK
@@ -44,6 +45,15 @@ class _LetGo:
     moment: Moment
 
 
+@dataclass
+class _Reuse:
+    """That another leg was given blocks which were read later, and its first pass from then on."""
+
+    node: str
+    leg: str
+    moments: list[Moment]
+
+
 class Blocks(Chapter):
     """The blocks of the requests, who had the named ones of them before, and those that were read
     after they had gone."""
@@ -51,7 +61,7 @@ class Blocks(Chapter):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self._given: dict[tuple[str, str], _Given] = {}
-        self._reused: dict[str, Moment] = {}
+        self._reused: dict[str, _Reuse] = {}
         self._holding: dict[tuple[str, str], dict[int, None]] = {}
         self._let_go: dict[tuple[str, int], _LetGo] = {}
         self._before: dict[tuple[str, int], _LetGo] = {}
@@ -59,17 +69,25 @@ class Blocks(Chapter):
         self.kinds = {
             "blocks-held": self._held,
             "blocks-freed": self._freed,
+            "forward-began": self._forward_began,
             "landed": self._on_landed,
         }
 
     def moments(self) -> list[Moment]:
+        weight = 4 if self.subject.source_nodes else 3  # where bytes came from blocks of another
         given = [
-            Moment(given.time_ns, f"{node} gives {given.text()} to {leg_of(leg)}", 3, given.place)
+            Moment(
+                given.time_ns,
+                f"{node} gives {given.text()} to {leg_of(leg)}",
+                weight,
+                given.place,
+            )
             for (node, leg), given in self._given.items()
             if any(given.groups.values())
         ]
         before = self._told_before()
-        return [*self._moments, *given, *before, *self._reused.values(), *self._last_writes()]
+        reused = [moment for reuse in self._reused.values() for moment in reuse.moments]
+        return [*self._moments, *given, *before, *reused, *self._last_writes()]
 
     def _last_writes(self) -> list[Moment]:
         """Those that came after a transfer, and those into blocks that no transfer has reached."""
@@ -137,7 +155,18 @@ class Blocks(Chapter):
             is_owner = logical_id(request) in self.subject.owners
             key = request if is_owner else node
             text = f"{node} gives {block_list(concerned)} to {leg_of(request)}"
-            self._reused[key] = self.moment(record, text, 5 if is_owner else 3)
+            moment = self.moment(record, text, 5 if is_owner else 3)
+            self._reused[key] = _Reuse(node, leg_of(request), [moment])
+
+    def _forward_began(self, record: Record) -> None:
+        """Who is given blocks overwrites them only now."""
+        for reuse in self._reused.values() if not self._landed else ():
+            for leg, start, end in record.fields["requests"]:
+                is_its = (record.fields["node"], leg_of(leg)) == (reuse.node, reuse.leg)
+                if is_its and len(reuse.moments) == 1:
+                    does = pass_in_words(start, end)
+                    text = f"a forward pass of {reuse.leg} {does} into its blocks"
+                    reuse.moments.append(self.moment(record, text, reuse.moments[0].weight))
 
     def _on_landed(self, record: Record) -> None:
         self._landed |= record.fields["uid"] in self.subject.transfers

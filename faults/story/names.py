@@ -1,4 +1,4 @@
-"""What a log line says, and which requests it names."""
+"""What a log line says, which requests it names, and other words that several chapters use."""
 
 from __future__ import annotations
 
@@ -64,6 +64,17 @@ def whole(message: str) -> str:
     if len(line) <= _LONGEST:
         return line
     return f"{line[:_LONGEST]}... ({counted(len(line) - _LONGEST, 'character')} more)"
+
+
+def pass_in_words(start: int, end: int) -> str:
+    """What a forward pass that computes the tokens from ``start`` to before ``end`` does with the
+    cache."""
+    reads = f"reads {_tokens(0, start)} and " if start else ""
+    return f"{reads}writes {_tokens(start, end)}"
+
+
+def _tokens(start: int, end: int) -> str:
+    return f"tokens {start}-{end - 1}" if end - start > 1 else f"token {start}"
 
 
 def some_of(names: Sequence[str]) -> str:

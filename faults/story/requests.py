@@ -7,6 +7,7 @@ from dataclasses import replace
 from faults.plural import counted
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
+from faults.story.names import pass_in_words
 from faults.story.subject import Subject
 from faults.wording import short_time
 from sim.kernel.log import Record
@@ -92,8 +93,8 @@ class Requests(Chapter):
         for leg, start, end in record.fields["requests"]:
             if self.subject.is_about(leg) and (node, leg) not in self._passes:
                 self._passes[node, leg] = None
-                tokens = f"tokens {start}-{end - 1}" if end - start > 1 else f"token {start}"
-                text = f"the first forward pass of {leg_of(leg)} begins on {node} ({tokens})"
+                does = pass_in_words(start, end)
+                text = f"the first forward pass of {leg_of(leg)} begins on {node}: it {does}"
                 self.add(record, text, 4 if node == self.subject.violation.node else 2)
 
     def _receiving_finished(self, record: Record) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from faults.story.answers import SAME_OUTPUT
 from faults.story.chapter import Chapter
 from faults.story.moment import Moment
 from faults.story.names import ERRORS, requests_named, said, whole
-from faults.story.subject import Subject
+from faults.story.subject import Subject, rank_of
 from sim.kernel.log import Record
 from sim.request_ids import leg_of
 from sim.scenario.workloads import EPILOGUE
@@ -30,6 +31,7 @@ class Voices(Chapter):
         self._open: dict[str, dict[str, None]] = {}
         self._known: dict[str, None] = {}
         self._posts: dict[int, str] = {}
+        self._reports: dict[tuple[int, str], dict[str, Moment]] = {}
         self._is_quiet = False
         self.kinds = {
             "log": self._log,
@@ -50,7 +52,17 @@ class Voices(Chapter):
 
     def moments(self) -> list[Moment]:
         heard = self._last_heard() if self._asks_who_was_heard() else []
-        return [*self._moments, *self._told_logs(), *heard]
+        return [*self._moments, *self._told_logs(), *heard, *self._told_reports()]
+
+    def _told_reports(self) -> list[Moment]:
+        """One line for what is reported of one at one time, with the rule first that says most."""
+        told = []
+        for (_, who), by_oracle in self._reports.items():
+            oracles = sorted(by_oracle, key=rank_of)
+            names = " and ".join(filter(None, [", ".join(oracles[:-1]), oracles[-1]]))
+            text = f"{names} {'are' if len(oracles) > 1 else 'is'} reported for {who}"
+            told.append(replace(by_oracle[oracles[0]], text=text))
+        return told
 
     def _told_logs(self) -> list[Moment]:
         return [*self._errors[:_LOGS_SHOWN], *self._logs[-_LOGS_SHOWN:]]
@@ -163,4 +175,5 @@ class Voices(Chapter):
         if fields["oracle"] not in self.subject.found:
             self.subject.found[fields["oracle"]] = None
             who = leg_of(fields["request"]) if fields["request"] else fields["node"]
-            self.add(record, f"{fields['oracle']} is reported for {who}", 6)
+            reports = self._reports.setdefault((record.time_ns, who), {})
+            reports[fields["oracle"]] = self.moment(record, "", 6)

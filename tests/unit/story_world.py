@@ -43,6 +43,9 @@ class Log:
     def freed(self, node: str, request: str) -> Log:
         return self.add(f"{node}/core/main", "blocks-freed", node=node, request=request)
 
+    def forward(self, node: str, leg: str, start: int, end: int) -> Log:
+        return self.add("hw", "forward-began", node=node, rank=0, requests=[[leg, start, end]])
+
     def read(self, uid: int) -> Log:
         fields = {"initiator": "d", "target": "p", "operation": "read", "uid": uid}
         self.add("d0/core/main", "posted", **fields)

@@ -190,7 +190,7 @@ def test_the_story_of_the_other_side_has_no_transfers_of_the_first() -> None:
     assert [moment.text for moment in stories(a, b)[1]] == [
         "d0 gives blocks 8-9 to r0-d0",
         "d0 posts an RDMA read (transfer 3)",
-        "the first forward pass of r0-d0 begins on d0 (token 5)",
+        "the first forward pass of r0-d0 begins on d0: it reads tokens 0-4 and writes token 5",
     ]
 
 

@@ -56,6 +56,30 @@ def test_whose_bytes_were_found_is_told_even_if_others_had_the_blocks_later() ->
     ]
 
 
+def test_who_wrote_into_the_blocks_before_they_were_read_is_told() -> None:
+    """The first pass of whoever was given them last, on their engine, until they are read."""
+    log = Log().forward("p0", "r0-p0", 0, 32).freed("p0", "r0-p0").held("p0", "r7-p0", [4, 5])
+    log.held("p0", "r9-p0", [4, 5]).forward("d0", "r9-p0", 0, 9).forward("p0", "r7-p0", 0, 9)
+    log.forward("p0", "r9-p0", 16, 48).forward("p0", "r9-p0", 48, 49)
+    log.read(7).violation("use-after-free", "d0", "r0-d0")
+    told = texts(log, STALE)
+    assert [text for text in told if "pass" in text] == [
+        "the first forward pass of r0-p0 begins on p0: it writes tokens 0-31",
+        "a forward pass of r9-p0 reads tokens 0-15 and writes tokens 16-47 into its blocks",
+    ]
+    late = Log().held("p0", "r9-p0", [4, 5]).held("d0", "r0-d0", [8, 9]).read(7)
+    late.forward("p0", "r9-p0", 0, 32).violation("use-after-free", "d0", "r0-d0")
+    assert not [text for text in texts(late, STALE) if "pass" in text]
+
+
+def test_what_is_reported_of_one_at_once_is_one_line() -> None:
+    """With the rule first that says most."""
+    log = Log().violation("use-after-free", "d0", "r0-d0").violation("wrong-bytes", "d0", "r0-d0")
+    assert texts(log.at_the_same_time(), STALE) == [
+        "wrong-bytes and use-after-free are reported for r0-d0"
+    ]
+
+
 def test_a_long_story_keeps_what_matters() -> None:
     """Legs sent again and again are the first to go; order of time stays."""
     log = Log().held("p0", "r0-p0", [4, 5]).freed("p0", "r0-p0")
@@ -113,7 +137,7 @@ def test_a_read_that_lands_after_the_pass_began_shows_as_such() -> None:
     assert texts(log, zeros) == [
         "d0 gives blocks 8-9 to r0-d0",
         "d0 posts an RDMA read in 2 parts (transfers 2-3)",
-        "the first forward pass of r0-d0 begins on d0 (tokens 0-31)",
+        "the first forward pass of r0-d0 begins on d0: it writes tokens 0-31",
         "wrong-bytes is reported for r0-d0",
         "the last part of the RDMA read of d0 lands (transfers 2-3)",
     ]
