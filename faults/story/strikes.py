@@ -24,8 +24,11 @@ class _Strike:
     armed: Moment
     requests: list[str]
     hit: tuple[Moment, int, list[str]] | None = None
+    node: str | None = None
+    """The engine that the hit was on, if it was on one."""
     missed: Moment | None = None
     healed: Moment | None = None
+    restarted: Moment | None = None
 
 
 @dataclass
@@ -42,11 +45,14 @@ class Strikes(Chapter):
     def __init__(self, subject: Subject) -> None:
         super().__init__(subject)
         self._faults: dict[int, _Fault] = {}
+        self._crashes: dict[str, _Strike] = {}
         self.kinds = {
             "fault-struck": self._struck,
             "fault-hit": self._hit,
             "fault-missed": self._missed,
             "fault-healed": self._healed,
+            "engine-died": self._died,
+            "engine-started": self._restarted,
         }
 
     def moments(self) -> list[Moment]:
@@ -72,6 +78,7 @@ class Strikes(Chapter):
         mine = [request for request in reached if self.subject.is_about(request)]
         if fault.strikes[-1].hit is None and (mine or not reached):
             fault.strikes[-1].hit = self.moment(record, "", 4), fault.hits, mine
+            fault.strikes[-1].node = record.fields.get("node")
 
     def _missed(self, record: Record) -> None:
         if fault := self._faults.get(record.fields["fault"]):
@@ -80,6 +87,23 @@ class Strikes(Chapter):
     def _healed(self, record: Record) -> None:
         if fault := self._faults.get(record.fields["fault"]):
             fault.strikes[-1].healed = self.moment(record, "", 4)
+
+    def _died(self, record: Record) -> None:
+        """Right after the hit that was its death."""
+        last = (fault.strikes[-1] for fault in self._faults.values())
+        node = record.fields["node"]
+        here = [
+            strike
+            for strike in last
+            if strike.node == node and strike.hit and strike.hit[0].time_ns == record.time_ns
+        ]
+        if here and record.fields.get("injected"):
+            self._crashes[node] = here[-1]
+
+    def _restarted(self, record: Record) -> None:
+        node = record.fields["node"]
+        if crash := self._crashes.pop(node, None):
+            crash.restarted = self.moment(record, f"{node} starts again", 4)
 
 
 def _told(name: str, fault: _Fault) -> Iterator[Moment]:
@@ -101,13 +125,20 @@ def _told(name: str, fault: _Fault) -> Iterator[Moment]:
 def _told_of_hit(name: str, fault: _Fault, strike: _Strike) -> Iterator[Moment]:
     assert strike.hit is not None
     hit, number, mine = strike.hit
-    text = f"{name} has struck{_for(mine)}"
+    where = f" {strike.node}" if strike.node else ""
+    text = f"{name} has struck{where}{_for(mine)}"
     if late_ns := hit.time_ns - strike.armed.time_ns:
         yield _said(strike.armed, f"{name} is armed{_for(strike.requests)}")
         text += f", {short_time(late_ns)} after it was armed"
     yield _said(hit, f"{text} (hit {number} of {fault.hits})" if fault.hits > 1 else text)
-    if strike.healed is not None:
-        yield _said(strike.healed, f"{name} has been healed")
+    healed, restarted = strike.healed, strike.restarted
+    if healed and restarted and healed.time_ns == restarted.time_ns:
+        yield _said(healed, f"{name} has been healed: {restarted.text}")
+        return
+    if healed:
+        yield _said(healed, f"{name} has been healed")
+    if restarted:
+        yield restarted
 
 
 def _said(moment: Moment, text: str) -> Moment:

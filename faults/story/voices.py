@@ -11,6 +11,7 @@ from faults.story.moment import Moment
 from faults.story.names import ERRORS, requests_named, said, whole
 from faults.story.subject import Subject, rank_of
 from sim.kernel.log import Record
+from sim.oracles.words import seconds
 from sim.request_ids import leg_of
 from sim.scenario.workloads import EPILOGUE
 from sim.units import seconds_to_ns
@@ -31,6 +32,8 @@ class Voices(Chapter):
         self._open: dict[str, dict[str, None]] = {}
         self._known: dict[str, None] = {}
         self._posts: dict[int, str] = {}
+        self._posted_ns: dict[tuple[Any, Any], int] = {}
+        self._failures: dict[str, tuple[Moment, ...]] = {}
         self._reports: dict[tuple[int, str], dict[str, Moment]] = {}
         self._is_quiet = False
         self.kinds = {
@@ -43,6 +46,7 @@ class Voices(Chapter):
             "message-delivered": self._message,
             "posted": self._posted,
             "queue-pair-error": self._queue_pair,
+            "completion": self._completion,
             "leg-sent": self._leg_sent,
             "leg-finished": self._leg_finished,
             "request-arrived": self._arrived,
@@ -52,7 +56,9 @@ class Voices(Chapter):
 
     def moments(self) -> list[Moment]:
         heard = self._last_heard() if self._asks_who_was_heard() else []
-        return [*self._moments, *self._told_logs(), *heard, *self._told_reports()]
+        failures = [moment for told in self._failures.values() for moment in told]
+        told = [*self._told_logs(), *heard, *failures, *self._told_reports()]
+        return [*self._moments, *told]
 
     def _told_reports(self) -> list[Moment]:
         """One line for what is reported of one at one time, with the rule first that says most."""
@@ -128,12 +134,30 @@ class Voices(Chapter):
     def _posted(self, record: Record) -> None:
         if "queue_pair" in record.fields:  # copies between GPUs have none
             self._posts[record.fields["queue_pair"]] = record.actor.partition("/")[0]
+        key = record.fields["initiator"], record.fields["uid"]
+        self._posted_ns[key] = record.time_ns
 
     def _queue_pair(self, record: Record) -> None:
         node = self._posts.get(record.fields["queue_pair"])
         if node is not None and self._concerns(node):
             text = f"queue pair {record.fields['queue_pair']} goes into state ERROR"
             self.add(record, text, 2)
+
+    def _completion(self, record: Record) -> None:
+        """Of each engine the first failure, and the last of what was posted after one was known."""
+        fields = record.fields
+        node = self._posts.get(fields.get("queue_pair"))
+        posted_ns = self._posted_ns.get((fields["initiator"], fields["uid"]))
+        if fields["status"] == "SUCCESS" or node is None or posted_ns is None:
+            return
+        told = self._failures.get(node, ())
+        if not self._concerns(node) or (told and posted_ns < told[-1].time_ns):
+            return
+        text = (
+            f"the {fields['operation']} that {node} posted at {seconds(posted_ns)} fails with "
+            f"{fields['status']} (transfer {fields['uid']})"
+        )
+        self._failures[node] = (*told[:1], self.moment(record, text, 4))
 
     # ------------------------------------------------------- messages and waits
 

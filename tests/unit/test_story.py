@@ -72,6 +72,34 @@ def test_who_wrote_into_the_blocks_before_they_were_read_is_told() -> None:
     assert not [text for text in texts(late, STALE) if "pass" in text]
 
 
+def test_posts_that_fail_are_told_of_the_engines_of_the_request() -> None:
+    """The first, and the last that was posted after one had failed, with when it was posted."""
+    hangs = Violation("liveness", 9.0, None, "r0", "...", {"kind": "not-ended"})
+    log = Log().sent("r0-d0", "d0")
+
+    def post(node: str, uid: int) -> None:
+        pair = {"initiator": node, "target": "p", "operation": "read", "queue_pair": int(node[1])}
+        log.add(f"{node}/core/main", "posted", uid=uid, **pair)
+
+    def end(node: str, uid: int, status: str) -> None:
+        pair = {"initiator": node, "target": "p", "operation": "read", "queue_pair": int(node[1])}
+        log.add("hw", "completion", uid=uid, status=status, **pair)
+
+    for node, uid in (("d0", 1), ("d0", 2), ("d0", 3), ("d1", 1)):
+        post(node, uid)
+    end("d0", 1, "SUCCESS")
+    end("d0", 2, "RETRY_EXC")
+    end("d0", 3, "WR_FLUSH")
+    end("d1", 1, "RETRY_EXC")
+    for uid in (4, 5):
+        post("d0", uid)
+        end("d0", uid, "WR_FLUSH")
+    assert [text for text in texts(log, hangs) if "fails" in text] == [
+        "the read that d0 posted at 0.002000 s fails with RETRY_EXC (transfer 2)",
+        "the read that d0 posted at 0.011000 s fails with WR_FLUSH (transfer 5)",
+    ]
+
+
 def test_what_is_reported_of_one_at_once_is_one_line() -> None:
     """With the rule first that says most."""
     log = Log().violation("use-after-free", "d0", "r0-d0").violation("wrong-bytes", "d0", "r0-d0")

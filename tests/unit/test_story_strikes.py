@@ -47,6 +47,30 @@ def test_the_facts_say_how_late_and_how_often_each_fault_hit() -> None:
     ]
 
 
+def test_the_story_says_which_engine_starts_again() -> None:
+    """In one line with the healing if that brings it back; of other faults there it is not said."""
+
+    def crash(started_ms: int) -> list[str]:
+        started = {"node": "p0", "incarnation": 1}
+        records = [
+            Record(0, "p0/core/main", "engine-started", {**started, "incarnation": 0}),
+            record(1, "struck", 0, kind="crash"),
+            record(1, "hit", 0, kind="crash", node="p0", requests={"r0": ["prefill"]}),
+            Record(MS, "hw", "engine-died", {"node": "p0", "reason": "crashed", "injected": True}),
+            record(2, "struck", 1, kind="slow"),
+            record(2, "hit", 1, kind="slow", node="p0", requests={"r0": ["prefill"]}),
+            record(5, "healed", 0, kind="crash"),
+            Record(started_ms * MS, "d0/core/main", "engine-started", {**started, "node": "d0"}),
+            Record(started_ms * MS, "p0/core/main", "engine-started", started),
+        ]
+        return [moment.text for moment in tell(records, [DIED])]
+
+    struck = ["fault crash has struck p0, for r0", "fault slow has struck p0, for r0"]
+    healed = "fault crash has been healed"
+    assert crash(5) == [*struck, f"{healed}: p0 starts again"]
+    assert crash(6) == [*struck, healed, "p0 starts again"]
+
+
 def test_the_story_says_the_same_of_its_requests() -> None:
     """What hits nothing has one line, however often it is armed."""
     assert [moment.text for moment in tell(RECORDS, [DIED])] == [
