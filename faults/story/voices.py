@@ -146,7 +146,7 @@ class Voices(Chapter):
     def _completion(self, record: Record) -> None:
         """Of each engine the first failure, and the last of what was posted after one was known."""
         fields = record.fields
-        node = self._posts.get(fields.get("queue_pair"))
+        node = self._posts.get(fields["queue_pair"])
         posted_ns = self._posted_ns.get((fields["initiator"], fields["uid"]))
         if fields["status"] == "SUCCESS" or node is None or posted_ns is None:
             return

@@ -91,11 +91,13 @@ def test_posts_that_fail_are_told_of_the_engines_of_the_request() -> None:
     end("d0", 2, "RETRY_EXC")
     end("d0", 3, "WR_FLUSH")
     end("d1", 1, "RETRY_EXC")
+    first = "the read that d0 posted at 0.002000 s fails with RETRY_EXC (transfer 2)"
+    assert [text for text in texts(log, hangs) if "fails" in text] == [first]
     for uid in (4, 5):
         post("d0", uid)
         end("d0", uid, "WR_FLUSH")
     assert [text for text in texts(log, hangs) if "fails" in text] == [
-        "the read that d0 posted at 0.002000 s fails with RETRY_EXC (transfer 2)",
+        first,
         "the read that d0 posted at 0.011000 s fails with WR_FLUSH (transfer 5)",
     ]
 
