@@ -16,6 +16,8 @@ from connector.loads import Asked, Load
 from connector.memory import CacheMemory
 from connector.wire import Answer, Question
 
+_DIGESTS_TAKE = 10  # times as long as another answer, with those that others have asked for before
+
 
 class Confirmation:
     """Asks about loads of one rank, and compares.
@@ -65,8 +67,7 @@ class Confirmation:
         talk = load.peer.talk
         answer = talk.answer(load.asked.number)
         if answer is None:
-            if now >= load.next_at and load.asked.digests is None:  # those take their time
-                self.doubt(load)
+            self._doubt(load, load.asked, now)
             is_due = now >= load.next_at or load.asked.call is not talk.call
             return self._ask(load, load.asked, now) if is_due else None
         if not answer.is_held:
@@ -74,11 +75,6 @@ class Confirmation:
             load.reason = "the producer no longer holds the blocks"
             return LoadEvent.GONE
         return LoadEvent.HELD if load.asked.digests is None else self._compare(load, answer, now)
-
-    def doubt(self, load: Load) -> None:
-        """Of the connection that was asked on, whether it still leads to the producer."""
-        if load.peer is not None and load.asked is not None:
-            load.peer.talk.doubt(load.asked.call, load.asked.asked_at)
 
     def end(self, load: Load) -> None:
         """Wait for no answer any longer."""
@@ -117,8 +113,19 @@ class Confirmation:
         if is_reached and talk.ask(Question(hold, asked.number, theirs)):
             if asked.call is not talk.call:
                 asked.call, asked.asked_at = talk.call, now
+                asked.calls += 1
             load.next_at = now + self._control_timeout_s
         return None
+
+    def _doubt(self, load: Load, asked: Asked, now: float) -> None:
+        """Whether the connection that was asked on still leads to the producer, if nothing has come
+        over it for long. Digests take their time; and each further connection is given longer, so
+        that the answer of a slow producer comes before there is another."""
+        assert load.peer is not None
+        patience_s = self._control_timeout_s * (1 if asked.digests is None else _DIGESTS_TAKE)
+        patience_s *= 2 ** (asked.calls - 1)
+        if now - asked.asked_at >= patience_s:
+            load.peer.talk.doubt(asked.call, since=now - patience_s)
 
     def _compare(self, load: Load, answer: Answer, now: float) -> LoadEvent | None:
         assert load.asked is not None

@@ -194,8 +194,6 @@ class LoadSteps:
         if event is None:
             reason = "the peer did not confirm that it held the blocks"
             event = self._timed_out(load, now, Cause.NOT_CONFIRMED, reason)
-            if event is not None:
-                self._confirmation.doubt(load)
         return event if event in (None, LoadEvent.HELD) else self._doubt(load, event, now)
 
     def _doubt(self, load: Load, event: LoadEvent, now: float) -> LoadEvent:

@@ -31,6 +31,7 @@ class Asked:
         digests: ours of the same, once they are computed.
         call: that it was last asked on.
         asked_at: when it was first asked on that, monotonic, in seconds.
+        calls: how many it was asked on so far.
     """
 
     number: int
@@ -38,6 +39,7 @@ class Asked:
     digests: Future[tuple[Digest, ...]] | None
     call: Call | None = None
     asked_at: float = 0.0
+    calls: int = 0
 
 
 @dataclass

@@ -321,31 +321,38 @@ def test_a_connection_over_which_something_comes_is_kept(
     assert confirms.go_on(load, 1.3) is LoadEvent.HELD
 
 
+def asks_from(talk: Talk, confirms: Any, load: Any, first: float, last: float) -> None:
+    """Turns of the loader's thread, a tenth of a second each."""
+    for step in range(round((last - first) * 10) + 1):
+        now = first + step / 10
+        assert confirms.go_on(load, now) is None
+        talk.side.receive(now)
+
+
 @pytest.mark.requirement("S8")
 def test_digests_may_take_longer_than_an_answer(talk: Talk, confirming: tuple[Any, Any]) -> None:
     """Asked for over another connection they would be computed twice."""
     confirms, load = confirming
     load.asked.digests = object()
-    assert [confirms.go_on(load, 0.5 + step / 10) for step in range(20)] == [None] * 20
-    talk.side.receive(2.5)
+    asks_from(talk, confirms, load, 0.1, 4.9)
     assert talk.hellos() == 1
-    confirms.doubt(load)
-    talk.side.receive(2.6)
+    asks_from(talk, confirms, load, 5.1, 5.2)
     assert talk.hellos() == 2
 
 
 @pytest.mark.requirement("S6")
-def test_a_load_that_gives_up_hangs_up_on_no_other(talk: Talk, confirming: tuple[Any, Any]) -> None:
-    """Who asks on the next connection by then."""
+def test_a_slow_producer_is_given_longer_on_each_connection(
+    talk: Talk, confirming: tuple[Any, Any]
+) -> None:
+    """Else each would end before its answer is there, if hellos are answered at once."""
     confirms, load = confirming
-    talk.lose()
-    assert confirms.go_on(load, 0.6) is None
-    assert confirms.go_on(load, 0.7) is None
+    asks_from(talk, confirms, load, 0.1, 0.6)
+    assert talk.hellos() == 2
     talk.welcome("now")
-    assert talk.side.reach(0.7, "now", since=0.0)
-    confirms.doubt(load)
-    talk.side.receive(0.8)
-    assert (talk.hellos(), talk.side.sockets) == (2, [talk.connections[1]])
+    asks_from(talk, confirms, load, 0.7, 1.5)
+    assert talk.hellos() == 2
+    hear(talk, talk.connections[1], load.asked.number, 1.6)
+    assert confirms.go_on(load, 1.6) is LoadEvent.HELD
 
 
 @pytest.fixture
