@@ -29,6 +29,7 @@ class Pattern:
         self.pipes: list[Pipe] = []
         self._readable: deque[Pipe] = deque()
         self._prefetched: list[bytes] | None = None
+        self._taken_from: Pipe | None = None
 
     # ----------------------------------------------------------------- peers
 
@@ -49,6 +50,8 @@ class Pattern:
         """The peer has gone, and what it sent goes with it."""
         if pipe in self._readable:
             self._readable.remove(pipe)
+        if pipe is self._taken_from:
+            self._prefetched = None
         self.detach(pipe)
 
     def arrived(self, pipe: Pipe, frames: Frames) -> None:
@@ -118,7 +121,7 @@ class Pattern:
         """Fair queueing: one message from each peer in turn."""
         if not self._readable:
             return None
-        pipe = self._readable.popleft()
+        pipe = self._taken_from = self._readable.popleft()
         frames = pipe.read()
         if pipe.readable:
             self._readable.append(pipe)
