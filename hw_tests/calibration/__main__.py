@@ -42,9 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error(f"--{key} says what to measure, and --rows measures nothing; drop one")
     try:
         base = find_fabric(options.base)
-        rows = read_rows(options.rows) if options.rows else []
+        given = read_rows(options.rows) if options.rows else None
         _discard(options)
-        rows = rows or _measured(options)
+        rows = _measured(options) if given is None else given
         write_rows(options.out / "benchmark.csv", rows)
         fitted = None if options.compare_only else fit(rows, base, options.hardware)
         found = _compared(rows, fitted, options)

@@ -119,7 +119,7 @@ def test_the_command_measures_two_checkouts_in_turns(
         monkeypatch.setattr(against, "HERE", after)
         assert dispatch.run(["bench", "--guard", "--against", str(before)]) == code
     said = capfd.readouterr().out
-    assert f"against {before}" in said
+    assert f"against {before}" in " ".join(said.split())
     assert "it: 1.000, there 1.000: 0% faster" in said
     assert "it: 2.000, there 1.000: 50% slower, more than 20%" in said
     assert "it: 80.000 MiB, there 40.000: 50% of it new, more than 20%" in said
