@@ -18,8 +18,9 @@ class Conversation:
     """With whatever engine listens at one address.
 
     A hello goes over a connection of its own and leaves the one that questions are asked on alone,
-    which ends only when it is known to have gone, or when another engine has answered. So an offer
-    of an earlier start, or of another connector, disturbs nobody who talks with the present one.
+    which ends only when it is known to have gone, when another engine has answered, or when the
+    same one has answered elsewhere after too long a silence. So an offer of an earlier start, or of
+    another connector, disturbs nobody who talks with the present one.
 
     Args:
         context: for sockets.
@@ -53,7 +54,7 @@ class Conversation:
         """Go on with a hello, which is said again every control time-out, until `heard` is new.
 
         Raises:
-            ConnectorError: something else is.
+            ConnectorError: what has come is no welcome.
         """
         greeting = self._greeting
         if greeting is not None:

@@ -116,18 +116,15 @@ class Peer:
 
     def _set_up(self, welcome: wire.Welcome) -> None:
         """Reads from the engine that was heard last; what is set up already stays."""
-        before, self.welcome = self.welcome, welcome
-        if before is welcome:
-            return
-        if before is not None and before.incarnation == welcome.incarnation is not None:
-            return
-        self._clear()
-        try:
-            self._check(self.name, welcome)
-            self._take_in(welcome)
-        except Exception:
-            self.forget()
-            raise
+        before = self.welcome
+        if before is not welcome and not _is_same_engine(before, welcome):
+            self._clear()
+            try:
+                self._check(self.name, welcome)
+                self._take_in(welcome)
+            except Exception:
+                self.forget()
+                raise
         self.welcome = welcome
 
     def _take(self, endpoint: Endpoint) -> None:
@@ -288,6 +285,11 @@ class Peer:
     def close(self) -> None:
         self.forget()
         self.talk.close()
+
+
+def _is_same_engine(one: wire.Welcome | None, other: wire.Welcome) -> bool:
+    """As far as they tell: upstream's do not."""
+    return one is not None and one.incarnation == other.incarnation is not None
 
 
 def _widest(memory: Any, others: Iterable[Any]) -> Any:
