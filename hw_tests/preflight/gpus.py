@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 from hw_tests.preflight.check import Check, NotMet
@@ -11,6 +10,9 @@ from hw_tests.preflight.host import Host, ProbeFailed
 
 ARCHITECTURES = ("gfx942", "gfx950")
 _TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
+_PCI = "sys/bus/pci/devices"
+_WHOLE = "SPX NPS1"
+"""The modes of computing and of memory in which a chip is one GPU."""
 _MASKS = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 _DEVICES = (
     "start the container with: --device=/dev/kfd --device=/dev/dri "
@@ -19,11 +21,11 @@ _DEVICES = (
 
 
 class Gpu(NamedTuple):
-    """One GPU as the kernel driver lists it.
+    """One GPU as the kernel driver lists it, which may be a part of a chip.
 
     Args:
         architecture: such as gfx942.
-        address: on the PCI bus, such as 0000:05:00.0.
+        address: of the chip on the PCI bus, such as 0000:05:00.0.
         render: its device below dev/dri.
     """
 
@@ -33,40 +35,80 @@ class Gpu(NamedTuple):
 
 
 def gpus_of(host: Host) -> list[Gpu]:
-    """All GPUs of the machine, whatever this process is shown of them.
+    """All GPUs that this container or job was given, whatever this process is shown of them.
 
     Raises:
         NotMet: there is none.
     """
-    nodes = [_properties(node / "properties") for node in host.entries(_TOPOLOGY)]
-    gpus = [_gpu(node) for node in nodes if node.get("gfx_target_version", 0)]
+    return _listed(host)[0]
+
+
+def _listed(host: Host) -> tuple[list[Gpu], int]:
+    """And how many more there are, of which the kernel tells nothing here. Raises NotMet."""
+    gpus, closed = [], 0
+    for node in host.entries(_TOPOLOGY):
+        try:
+            properties = _properties(host.read(f"{_TOPOLOGY}/{node.name}/properties"))
+        except PermissionError:
+            closed += 1
+            continue
+        if properties.get("gfx_target_version", 0):
+            gpus.append(_gpu(host, properties))
     if not gpus:
-        raise NotMet("no AMD GPU: the kernel driver amdgpu lists none")
-    return sorted(gpus, key=lambda gpu: gpu.address)
+        told = f"{closed} not permitted here and no other" if closed else "none"
+        raise NotMet(f"no AMD GPU: the kernel driver amdgpu lists {told}")
+    return sorted(gpus, key=lambda gpu: gpu.address), closed
 
 
-def _properties(path: Path) -> dict[str, int]:
-    lines = (line.split() for line in path.read_text().splitlines())
+def _properties(text: str) -> dict[str, int]:
+    lines = (line.split() for line in text.splitlines())
     return {words[0]: int(words[1]) for words in lines if len(words) == 2}
 
 
-def _gpu(node: dict[str, int]) -> Gpu:
+def _gpu(host: Host, node: dict[str, int]) -> Gpu:
     version, location = node["gfx_target_version"], node["location_id"]
     major, minor, stepping = version // 10000, version // 100 % 100, version % 100
-    bus, device, function = location >> 8, location >> 3 & 0x1F, location & 7
+    # Which part of a chip it is stands above the address, or, of other kernels, in its function.
+    bus, device, function = location >> 8 & 0xFF, location >> 3 & 0x1F, location & 7
+    slot = f"{node.get('domain', 0):04x}:{bus:02x}:{device:02x}"
+    is_there = host.path(f"{_PCI}/{slot}.{function}").exists()
     return Gpu(
         f"gfx{major}{minor}{stepping:x}",
-        f"{node.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function}",
+        f"{slot}.{function if is_there else 0}",
         f"renderD{node['drm_render_minor']}",
     )
 
 
 def _architecture(host: Host) -> str:
-    counts = Counter(gpu.architecture for gpu in gpus_of(host))
+    gpus, closed = _listed(host)
+    counts = Counter(gpu.architecture for gpu in gpus)
     found = ", ".join(f"{number} × {name}" for name, number in sorted(counts.items()))
     if any(name not in ARCHITECTURES for name in counts):
         raise NotMet(found)
-    return found
+    return f"{found} ({closed} more not permitted)" if closed else found
+
+
+def _whole(host: Host) -> str:
+    devices = Counter(gpu.address for gpu in gpus_of(host))
+    modes = {
+        each: f"{_mode(host, each, 'compute')} {_mode(host, each, 'memory')}" for each in devices
+    }
+    parts = [
+        f"{address} {modes[address]}, {number} device{'s' * (number > 1)}"
+        for address, number in devices.items()
+        if number > 1 or modes[address] != _WHOLE
+    ]
+    if parts:
+        raise NotMet("; ".join(parts))
+    return f"{len(devices)} × {_WHOLE}"
+
+
+def _mode(host: Host, address: str, kind: str) -> str:
+    name = f"current_{kind}_partition"
+    try:
+        return host.read(f"{_PCI}/{address}/{name}")
+    except OSError:
+        return f"(no {name})"
 
 
 def _devices(host: Host) -> str:
@@ -105,8 +147,17 @@ CHECKS = (
     Check(
         "GPU architecture",
         f"GPUs of {' or '.join(ARCHITECTURES)} only (MI300X, MI325X; MI350X, MI355X)",
-        "run on a node with these GPUs, with the amdgpu driver loaded (modprobe amdgpu)",
+        "run on a node with these GPUs, with the amdgpu driver loaded (modprobe amdgpu); where "
+        f"they are not permitted, {_DEVICES}",
         _architecture,
+    ),
+    Check(
+        "GPU partitions",
+        f"each chip one GPU with one memory: {_WHOLE}",
+        "as root, with nothing on the GPUs: amd-smi set --gpu all --compute-partition SPX, then "
+        "--memory-partition NPS1 (or rocm-smi --setcomputepartition, --setmemorypartition); an "
+        "amdgpu of ROCm 7 shows both modes in sysfs",
+        _whole,
     ),
     Check("GPU devices", "dev/kfd and a render device for each GPU, usable", _DEVICES, _devices),
     Check(

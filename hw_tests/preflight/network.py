@@ -92,16 +92,16 @@ def _kernel_config(host: Host) -> str:
 def _affinity(host: Host) -> str:
     nics = {nic.name: (nic.path / "device").resolve() for nic in _nics(host)}
     described, far = [], []
-    for gpu in gpus_of(host):
-        path = host.path(f"sys/bus/pci/devices/{gpu.address}").resolve()
+    for address in dict.fromkeys(gpu.address for gpu in gpus_of(host)):
+        path = host.path(f"sys/bus/pci/devices/{address}").resolve()
         node = _numa(path)
         near = [name for name, device in nics.items() if node >= 0 and _numa(device) == node]
         if not near:
-            far.append(f"{gpu.address} on NUMA node {node} has no RDMA device beside it")
+            far.append(f"{address} on NUMA node {node} has no RDMA device beside it")
             continue
         name = min(near, key=lambda name: (_distance(path, nics[name]), name))
         hops = _distance(path, nics[name])
-        described.append(f"{gpu.address}–{name} {hops} PCI hops, NUMA {node}")
+        described.append(f"{address}–{name} {hops} PCI hops, NUMA {node}")
     if far:
         raise NotMet("; ".join(far))
     return ", ".join(described)

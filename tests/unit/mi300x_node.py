@@ -6,13 +6,26 @@ switch; 0 to 3 are on NUMA node 0, 4 to 7 on node 1.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from hw_tests.preflight.host import Host, ProbeFailed
 
+TOPOLOGY = "sys/class/kfd/kfd/topology/nodes"
 KERNEL = "5.15.0-119-generic"
 LISTENING = "   0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 0"
+
+
+class _Guarded(Host):
+    """Of a container or a job that was not given everything."""
+
+    forbidden: frozenset[str] = frozenset()
+
+    def read(self, name: str) -> str:
+        if name in self.forbidden:
+            raise PermissionError(1, "Operation not permitted", name)
+        return super().read(name)
 
 
 class Node:
@@ -21,6 +34,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.closed: set[str] = set()
+        self.forbidden: set[str] = set()
         self.environ: dict[str, str] = {}
         gpus = ["gfx942:sramecc+:xnack-"] * 8
         self.answers: dict[str, dict[str, Any] | str] = {
@@ -30,7 +44,7 @@ class Node:
             "connector": {"class": "HybridReadConnector", "sources": "0123456789ab"},
         }
         self.write("opt/rocm/.info/version", "7.2.4-98")
-        self.write("sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 96\n")
+        self.write(f"{TOPOLOGY}/0/properties", "cpu_cores_count 96\n")
         for number in range(8):
             self._gpu(number)
             self._nic(number)
@@ -44,11 +58,13 @@ class Node:
     def _gpu(self, number: int) -> None:
         bus = 0x05 + 0x10 * number
         self.write(
-            f"sys/class/kfd/kfd/topology/nodes/{number + 1}/properties",
+            f"{TOPOLOGY}/{number + 1}/properties",
             f"simd_count 1216\ngfx_target_version 90402\nlocation_id {bus << 8}\ndomain 0\n"
             f"drm_render_minor {128 + 8 * number}\n",
         )
-        self._pci(f"0000:{bus:02x}:00.0", number)
+        device = self._pci(f"0000:{bus:02x}:00.0", number)
+        (device / "current_compute_partition").write_text("SPX\n")
+        (device / "current_memory_partition").write_text("NPS1\n")
         self.write(f"dev/dri/renderD{128 + 8 * number}", "")
 
     def _nic(self, number: int) -> None:
@@ -63,6 +79,20 @@ class Node:
             self.write(f"{port}/{name}", text)
         (self.root / f"sys/class/infiniband/rdma{number}/device").symlink_to(device)
         self.write(f"dev/infiniband/uverbs{number}", "")
+
+    def split(self, location: Callable[[int], int]) -> None:
+        """Show the first GPU as eight, each where it is and ``location`` of its number."""
+        device = "sys/bus/pci/devices/0000:05:00.0"
+        self.write(f"{device}/current_compute_partition", "CPX\n")
+        self.write(f"{device}/current_memory_partition", "NPS4\n")
+        for part in range(1, 8):
+            self.write(
+                f"{TOPOLOGY}/{8 + part}/properties",
+                f"simd_count 152\ngfx_target_version 90402\nlocation_id {0x500 + location(part)}\n"
+                f"domain 0\ndrm_render_minor {128 + part}\n",
+            )
+            self.write(f"dev/dri/renderD{128 + part}", "")
+        self.answers["torch"] = {**self.answers["torch"], "gpus": ["gfx942"] * 15}  # type: ignore[dict-item]
 
     def _pci(self, address: str, number: int) -> Path:
         folder = f"sys/devices/pci0000:{number:02x}/0000:{number:02x}:01.0/{address}"
@@ -98,4 +128,6 @@ class Node:
         def access(path: Path) -> bool:
             return path.relative_to(self.root).as_posix() not in self.closed
 
-        return Host(self.root, ask, access, self.environ)
+        host = _Guarded(self.root, ask, access, self.environ)
+        host.forbidden = frozenset(self.forbidden)
+        return host

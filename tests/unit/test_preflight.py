@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from mi300x_node import KERNEL, Node
+from mi300x_node import KERNEL, TOPOLOGY, Node
 
 from faults.cli import preflight
 from faults.cli.dispatch import run
@@ -21,6 +21,7 @@ from hw_tests.preflight.host import ProbeFailed, ask_python
 from hw_tests.preflight.peers import serve, versions
 from hw_tests.preflight.probes import PROBES
 
+GPU = "sys/bus/pci/devices/0000:25:00.0"
 PORT = "sys/class/infiniband/rdma5/ports/1"
 
 
@@ -55,9 +56,17 @@ def rocm_6(node: Node) -> None:
 
 
 def older_gpu(node: Node) -> None:
-    path = "sys/class/kfd/kfd/topology/nodes/3/properties"
+    path = f"{TOPOLOGY}/3/properties"
     text = (node.root / path).read_text()
     node.write(path, text.replace("90402", "90010"))
+
+
+def mode(node: Node, kind: str, name: str) -> None:
+    node.write(f"{GPU}/current_{kind}_partition", f"{name}\n")
+
+
+def forget(node: Node, kind: str) -> None:
+    remove(node, f"{GPU}/current_{kind}_partition")
 
 
 def alone(node: Node, address: str) -> None:
@@ -92,6 +101,9 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("vLLM", "cannot be imported: x", lambda n: n.answers.update(vllm="x")),
     ("connector", "no attribute", lambda n: n.answers.update(connector="no attribute 'wait_all'")),
     ("GPU architecture", "1 × gfx90a, 7 × gfx942", older_gpu),
+    ("GPU partitions", "0000:25:00.0 CPX NPS1", lambda n: mode(n, "compute", "CPX")),
+    ("GPU partitions", "0000:25:00.0 SPX NPS4", lambda n: mode(n, "memory", "NPS4")),
+    ("GPU partitions", "no current_memory_partition", lambda n: forget(n, "memory")),
     ("GPU devices", "dev/kfd", lambda n: n.closed.add("dev/kfd")),
     ("GPU devices", "dev/dri/renderD144", lambda n: remove(n, "dev/dri/renderD144")),
     ("GPU visibility", "not built for ROCm", lambda n: answer(n, "torch", hip=None)),
@@ -172,6 +184,29 @@ def test_fewer_gpus_are_enough_where_a_variable_asks_for_fewer(node: Node) -> No
     assert failed(node) == []
     answer(node, "torch", gpus=["gfx942"])
     assert [finding.name for finding in failed(node)] == ["GPU visibility"]
+
+
+@pytest.mark.parametrize("location", [lambda part: part << 28, lambda part: part])
+def test_parts_of_a_chip_are_no_gpus(node: Node, location: Callable[[int], int]) -> None:
+    """Wherever the kernel writes which part one is; a test of two GPUs would have half of one."""
+    node.split(location)
+    (finding,) = failed(node)
+    assert finding.name == "GPU partitions"
+    assert finding.found == "0000:05:00.0 CPX NPS4, 8 devices"
+    assert "--compute-partition SPX" in (finding.remedy or "")
+
+
+def test_gpus_that_a_job_was_not_given_are_no_part_of_it(node: Node) -> None:
+    """The kernel lists them and lets nobody else read what they are; none at all is none."""
+    node.forbidden = {f"{TOPOLOGY}/{number}/properties" for number in range(3, 9)}
+    answer(node, "torch", gpus=["gfx942"] * 2)
+    assert failed(node) == []
+    (found,) = [each.found for each in examine(node.host()) if each.name == "GPU architecture"]
+    assert found == "2 × gfx942 (6 more not permitted)"
+    node.forbidden = {f"{TOPOLOGY}/{number}/properties" for number in range(1, 9)}
+    by_name = {finding.name: finding for finding in failed(node)}
+    assert "8 not permitted" in by_name["GPU architecture"].found
+    assert "--device=/dev/dri" in (by_name["GPU architecture"].remedy or "")
 
 
 def test_dmabuf_is_enough_without_peer_memory(node: Node) -> None:
