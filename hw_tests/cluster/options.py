@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import shlex
 import shutil
@@ -97,6 +98,7 @@ def parse(arguments: Sequence[str]) -> Options:
         given.silence,
         shlex.split(given.inside or ""),
         shlex.split(given.ssh),
+        shlex.split(given.srun),
         given.answer_at or "THIS-MACHINE",
         given.run,
     )
@@ -142,6 +144,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--inside", type=command, default=None, metavar="COMMAND",
         help="enters a container there, such as 'docker exec -i NAME'")  # fmt: skip
     add("--ssh", type=command, default="ssh", metavar="COMMAND", help="such as 'ssh -p 2222'")
+    add("--srun", type=command, default="srun", metavar="COMMAND",
+        help="such as 'srun --gres=gpu:8 --propagate=NONE'")  # fmt: skip
     add("--answer-at", default="", metavar="ADDRESS", help="of this machine, for --way hand")
     add("--deadline", type=seconds, default=7200.0,
         help="seconds, after which all is ended there")  # fmt: skip
@@ -262,13 +266,19 @@ def _check_tools(settings: Settings) -> None:
     """Raises BadOptions: this machine has not the command that reaches hosts."""
     tools = {
         "ssh": (settings.ssh[0], "install it, or name it: --ssh"),
-        "srun": ("srun", "run this where Slurm is, or use another --way"),
+        "srun": (settings.srun[0], "run this where Slurm is, or use another --way"),
         "local": ((*settings.inside, "sh")[0], "install it, or leave --inside out"),
         "hand": ("sh", ""),
     }
     tool, remedy = tools[settings.way]
     if not shutil.which(tool):
         raise BadOptions(f"--way {settings.way}: there is no command {tool} here; {remedy}")
+    named = any(word.startswith("--jobid") for word in settings.srun)
+    if settings.way == "srun" and not named and not os.environ.get("SLURM_JOB_ID"):
+        raise BadOptions(
+            "--way srun: no allocation here, so srun would queue a job for each host; run this "
+            "inside salloc -N 2, or name one: --srun 'srun --jobid=NUMBER'"
+        )
 
 
 def _environment(role: str, given: Sequence[str]) -> dict[str, str]:

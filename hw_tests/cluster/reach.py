@@ -34,6 +34,7 @@ class Settings:
         silence_s: likewise, if nothing was heard from here.
         inside: a command that enters a container there, such as ``docker exec -i NAME``.
         ssh: the ssh command and its options.
+        srun: the srun command and its options.
         answer_at: with way ``hand``: the address of this machine as the hosts see it.
         run: a name of this run, and with way ``hand`` what lets the hosts in.
     """
@@ -45,6 +46,7 @@ class Settings:
     silence_s: float = 30.0
     inside: Sequence[str] = ()
     ssh: Sequence[str] = ("ssh",)
+    srun: Sequence[str] = ("srun",)
     answer_at: str = ""
     run: str = ""
 
@@ -68,13 +70,13 @@ class Target:
 
 def local_command(settings: Settings, target: Target) -> list[str]:
     """What is started on this machine."""
-    there = _line(settings, target)
+    there = [*settings.inside, "sh", "-c", _line(settings, target)]
     if settings.way == "local":
-        return list(there)
+        return there
     if settings.way == "ssh":
         return [*settings.ssh, *_SSH, target.name, shlex.join(there)]
     if settings.way == "srun":
-        return ["srun", *_SRUN, f"--nodelist={target.name}", *there]
+        return [*settings.srun, *_SRUN, f"--nodelist={target.name}", *there]
     listen = ["listen", str(target.port), settings.run]
     return [sys.executable, "-m", "hw_tests.cluster.by_hand", *listen]
 
@@ -84,13 +86,18 @@ def command_by_hand(settings: Settings, target: Target) -> str:
     if settings.way != "hand":
         return shlex.join(local_command(settings, target))
     answer = [f"{settings.answer_at}:{target.port}", settings.run]
-    call = ["-m", "hw_tests.cluster.by_hand", "call", *answer, "--", *_line(settings, target)]
-    return f"{_change(settings)} && {shlex.join([settings.python, *call])}"
+    call = [settings.python, "-m", "hw_tests.cluster.by_hand", "call", *answer, "--", "sh", "-c"]
+    words = shlex.join([*call, _line(settings, target)])
+    return _typed(settings, f"{_change(settings)} && {words}")
 
 
 def typed_there(settings: Settings, target: Target, words: Sequence[str]) -> str:
     """A line of shell that runs a command there, from anywhere, as a run would."""
-    line = f"{_change(settings)} && {shlex.join([*_with_environment(settings, target), *words])}"
+    words = [*_with_environment(settings, target), *words]
+    return _typed(settings, f"{_change(settings)} && {shlex.join(words)}")
+
+
+def _typed(settings: Settings, line: str) -> str:
     return shlex.join([*settings.inside, "sh", "-c", line]) if settings.inside else line
 
 
@@ -110,10 +117,10 @@ def _with_environment(settings: Settings, target: Target) -> Sequence[str]:
     return ["env", *(f"{name}={value}" for name, value in environment.items())]
 
 
-def _line(settings: Settings, target: Target) -> Sequence[str]:
+def _line(settings: Settings, target: Target) -> str:
+    """Of shell, in the container if there is one."""
     supervisor = ["-m", "hw_tests.cluster.supervisor"]
     limits = [f"--deadline={settings.deadline_s:g}", f"--silence={settings.silence_s:g}"]
     command = [*supervisor, *limits, "--", settings.python, "-m", "hw_tests.cluster.agent"]
     words = [*_with_environment(settings, target), settings.python, *command]
-    shell = f"{_change(settings)} && exec {shlex.join(words)}"
-    return [*settings.inside, "sh", "-c", shell]
+    return f"{_change(settings)} && exec {shlex.join(words)}"

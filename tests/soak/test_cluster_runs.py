@@ -26,6 +26,7 @@ def start(tmp_path: Path, *arguments: str) -> subprocess.Popen[str]:
     """Everything it starts has ``tmp_path`` as its mark."""
     clients = make_clients(tmp_path / "bin")
     environment = {**os.environ, "PATH": f"{clients}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    environment["SLURM_JOB_ID"] = "1"  # as inside an allocation
     command = [sys.executable, "-m", "hw_tests.cluster", *TWO, f"--out={tmp_path / 'out'}"]
     command += [f"--run={tmp_path.name}-{os.getpid()}", *arguments]
     return subprocess.Popen(

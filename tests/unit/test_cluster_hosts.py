@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,12 +189,29 @@ def test_a_host_that_cannot_be_reached_is_told_with_what_was_said(tmp_path: Path
     host.close()
 
 
+def a_container(folder: Path) -> list[str]:
+    """A command that enters what stands for one; the interpreter ``inside`` is only there."""
+    enter, inside = folder / "enter", folder / "container/inside"
+    inside.parent.mkdir()
+    enter.write_text(f'#!/bin/sh\nPATH={inside.parent}:$PATH exec "$@"\n')
+    inside.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    for script in (enter, inside):
+        script.chmod(0o755)
+    return [str(enter)]
+
+
+@pytest.mark.parametrize("in_container", [False, True])
 def test_a_host_can_be_joined_by_a_typed_command(
-    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_container: bool
 ) -> None:
-    """Who comes without the token is sent away; when the tests are gone, so is the far side."""
+    """Who comes without the token is sent away; when the tests are gone, so is the far side.
+
+    Where the source tree and the interpreter are in a container, nothing of them is needed outside.
+    """
     monkeypatch.chdir(ROOT)
     settings = Settings("hand", str(ROOT), answer_at="127.0.0.1", run=mark)
+    if in_container:
+        settings = replace(settings, inside=a_container(tmp_path), python="inside")
     target = Target("node1", "127.0.0.1", {}, free_port())
     host = RemoteHost("node1", "", local_command(settings, target), tmp_path / "logs")
     listening = ["listen", str(target.port)]

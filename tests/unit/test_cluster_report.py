@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from far_hosts import ROOT
+from far_hosts import ROOT, make_clients
 from told_hosts import connected, facts, told_hosts
 
 from hw_tests.cluster.__main__ import main
@@ -337,6 +337,30 @@ def test_a_way_whose_command_is_missing_is_refused(
         with pytest.raises(BadOptions, match=f"--way {way}: there is no command {way} here"):
             parse(["--way", way, *TWO])
         assert parse(["--way", way, *TWO, "--print"]).only_print
+
+
+def test_srun_is_used_inside_an_allocation_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere it would queue a job for each host, and leave one there that never began."""
+    given = ["--way=srun", *TWO, f"--out={tmp_path / 'new'}"]
+    monkeypatch.setenv("PATH", f"{make_clients(tmp_path / 'bin')}:{os.environ['PATH']}")
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    with pytest.raises(BadOptions, match=r"no allocation here.* salloc -N 2.* --jobid=NUMBER"):
+        parse(given)
+    assert parse([*given, "--srun=srun --jobid=7"]).settings.srun == ["srun", "--jobid=7"]
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert parse(given).settings.srun == ["srun"]
+
+
+def test_a_step_of_slurm_gets_what_it_needs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its options stand before those of the launcher, which hold where both say something."""
+    step = "srun --gres=gpu:8 --propagate=NONE --ntasks=9 '--container-name=fault lab'"
+    assert main(["--way=srun", *TWO, f"--srun={step}", "--print", "--suite=pair"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    words = shlex.split(lines[lines.index("# kv_consumer on node2") + 1])
+    assert words[: len(shlex.split(step))] == shlex.split(step)
+    assert words.index("--ntasks=9") < words.index("--ntasks=1") < words.index("--nodelist=node2")
 
 
 def test_what_is_asked_for_narrows_the_suite() -> None:
