@@ -28,6 +28,8 @@ class Needs(NamedTuple):
 QUICK = (
     "python -m hw_tests.router --help",
     "python -m hw_tests.cluster --way ssh --producer node1 --consumer node2 --print",
+    "python -m hw_tests.cluster --way ssh --producer node1 --consumer node2 "
+    "--inside 'docker exec -i faultlab' --directory /faultlab --python python3 --print",
     "python - $CUT/config.json <<'EOF'",
 )
 """Run by ``tests/scenario/test_docs.py``."""

@@ -11,6 +11,8 @@ import pytest
 from source_tree import ROOT
 
 from faults.environment import VLLM
+from hw_tests.cluster.__main__ import main
+from hw_tests.preflight import CHECKS
 
 _TEXT = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 STEPS = [
@@ -20,6 +22,7 @@ STEPS = [
 ]
 COPIED = [name for step, rest in STEPS if step == "COPY" for name in rest.split()[:-1]]
 ENVIRONMENT = dict(rest.split("=") for step, rest in STEPS if step == "ENV")
+PAGE = (ROOT / "docs/hardware.md").read_text()
 KEPT = ("torch", "vllm", "amd-mori", "mori", "triton", "numpy")
 
 
@@ -73,10 +76,31 @@ def test_what_vllm_and_the_launcher_import_is_where_they_look(module: str) -> No
     assert (ROOT / f"{module.replace('.', '/')}.py").exists()
 
 
-def test_what_is_typed_to_start_it_keeps_the_results() -> None:
-    """Of the default ``--out``, in the folder where the tests run; devices by the host's group."""
-    page = (ROOT / "docs/hardware.md").read_text().replace("\\\n", " ")
-    (typed,) = re.findall(r"^ +docker run .*$", page, re.MULTILINE)
+def test_what_is_typed_to_start_it_gives_it_all_that_the_preflight_asks_for() -> None:
+    """And one that is entered by hand keeps the results of the default ``--out``."""
+    by_hand, on_two_hosts = re.findall(
+        r"^ +docker run .*$", PAGE.replace("\\\n", " "), re.MULTILINE
+    )
+    asked = {
+        word
+        for check in CHECKS
+        for word in re.findall(r"--(?:device|network|ulimit)[= ]\S+?(?=[\s,;]|$)", check.remedy)
+    }
+    assert len(asked) > 4
+    for typed in (by_hand, on_two_hosts):
+        assert [word for word in asked if f" {word} " not in typed] == []
+        assert "--group-add=$(getent group render | cut -d: -f3) " in typed
     folder = ENVIRONMENT["PYTHONPATH"]
-    assert f"--volume $PWD/hw-results:{folder}/hw-results " in typed
-    assert "--group-add=$(getent group render | cut -d: -f3) " in typed
+    assert f"--volume $PWD/hw-results:{folder}/hw-results " in by_hand
+
+
+def test_what_is_printed_to_enter_a_container_is_what_the_page_says(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """But for what the page leaves out."""
+    section = PAGE.split("### Docker on two hosts")[1].split("\n### ")[0]
+    command = section.split("    python -m hw_tests.cluster ")[1].split("\n\n")[0]
+    assert main(shlex.split(command.replace("\\\n", " "))) == 0
+    (shown,) = re.findall(r"```text\n(.*?)```", section, re.DOTALL)
+    pattern = re.escape(shown).replace(re.escape("..."), ".*")
+    assert re.search(f"^{pattern}", capsys.readouterr().out, re.MULTILINE)
