@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from hw_tests.preflight.check import Check, NotMet
 from hw_tests.preflight.gpus import gpus_of
-from hw_tests.preflight.host import Host
+from hw_tests.preflight.host import Host, ProbeFailed
 
 PORTS = (6301, 61005)
 """Handshake and notification, as docs/connector.md has them; one more for each further rank."""
@@ -59,14 +59,21 @@ def _link(host: Host) -> str:
 
 
 def _verbs(host: Host) -> str:
-    _nics(host)
+    nics = _nics(host)
     devices = [path for path in host.entries("dev/infiniband") if path.name.startswith("uverbs")]
     closed = [path.name for path in devices if not host.usable(path)]
     if closed or not devices:
         raise NotMet(
             f"not permitted: {', '.join(closed)}" if closed else "no dev/infiniband/uverbs*"
         )
-    return f"{len(devices)} verbs devices, readable and writable"
+    try:
+        listed = host.probe("verbs")["devices"]
+    except ProbeFailed as error:
+        raise NotMet(f"libibverbs cannot be asked: {error}") from None
+    if unknown := [nic.name for nic in nics if nic.name not in listed]:
+        told = f"libibverbs lists {', '.join(listed) or 'none'} and not {', '.join(unknown)}"
+        raise NotMet(f"{told}, as it has no provider for what the kernel shows")
+    return f"{len(devices)} verbs devices, readable and writable; libibverbs has their providers"
 
 
 def _gpu_direct(host: Host) -> str:
@@ -145,8 +152,11 @@ CHECKS = (
     ),
     Check(
         "verbs devices",
-        "dev/infiniband/uverbs*, usable",
-        "modprobe ib_uverbs; start the container with: --device=/dev/infiniband",
+        "dev/infiniband/uverbs*, usable, and a libibverbs that lists each RDMA device",
+        "modprobe ib_uverbs; start the container with: --device=/dev/infiniband; install there "
+        "libibverbs1 and the provider of the NIC's vendor in the version of the host's driver "
+        "(ibverbs-providers, or for Broadcom and AMD Pensando the vendor's own); ibv_devices lists "
+        "what is known",
         _verbs,
     ),
     Check(

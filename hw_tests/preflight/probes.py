@@ -21,6 +21,17 @@ def version():
     return None
 print(json.dumps({"version": version(), "file": mori.io.__file__}))
 """,
+    "verbs": """
+import ctypes, json
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_get_device_name.restype = ctypes.c_char_p
+verbs.ibv_get_device_name.argtypes = [ctypes.c_void_p]
+count = ctypes.c_int(0)
+listed = verbs.ibv_get_device_list(ctypes.byref(count))
+names = [verbs.ibv_get_device_name(listed[n]).decode() for n in range(count.value)]
+print(json.dumps({"devices": names}))
+""",
     "vllm": """
 import json, vllm
 from vllm.platforms import current_platform

@@ -41,6 +41,7 @@ class Node:
             "torch": {"version": "2.13.0+rocm7.2", "hip": "7.2.53211", "gpus": gpus},
             "mori": {"version": "1.2.4", "file": "site-packages/mori/io/__init__.py"},
             "vllm": {"version": "0.33.0+rocm724", "rocm": True},
+            "verbs": {"devices": [f"rdma{number}" for number in range(8)]},
             "connector": {"class": "HybridReadConnector", "sources": "0123456789ab"},
         }
         self.write("opt/rocm/.info/version", "7.2.4-98")

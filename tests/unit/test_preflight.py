@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -87,6 +88,10 @@ def answer(node: Node, name: str, **values: object) -> None:
     node.answers[name] = {**node.answers[name], **values}  # type: ignore[dict-item]
 
 
+def no_verbs(node: Node) -> None:
+    node.answers["verbs"] = "OSError: libibverbs.so.1: cannot open shared object file"
+
+
 Break = Callable[[Node], object]
 BROKEN: list[tuple[str, str, Break]] = [
     ("ROCm", "no ROCm", lambda n: remove(n, "opt/rocm/.info/version")),
@@ -114,6 +119,8 @@ BROKEN: list[tuple[str, str, Break]] = [
     ("RDMA links", "FileNotFoundError", lambda n: remove(n, f"{PORT}/rate")),
     ("verbs devices", "no dev/infiniband", lambda n: remove(n, "dev/infiniband")),
     ("verbs devices", "uverbs2", lambda n: n.closed.add("dev/infiniband/uverbs2")),
+    ("verbs devices", "not rdma1, ", lambda n: answer(n, "verbs", devices=["rdma0"])),
+    ("verbs devices", "libibverbs.so.1: cannot", no_verbs),
     ("GPU-direct RDMA", "P2PDMA", lambda n: no_gpu_direct(n, "CONFIG_DMABUF_MOVE_NOTIFY=y")),
     ("GPU-direct RDMA", "MOVE_NOTIFY", lambda n: no_gpu_direct(n, "CONFIG_PCI_P2PDMA=y\n")),
     ("NIC affinity", "0000:25:00.0 on NUMA node -1", lambda n: alone(n, "0000:25:00.0")),
@@ -354,6 +361,23 @@ def test_python_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch
         ask_python("bad")
     with pytest.raises(ProbeFailed, match="exit code 7"):
         ask_python("abort")
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc, which makes the library; apt install")
+def test_the_library_of_verbs_says_which_devices_it_has_a_provider_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that mori would load."""
+    source = tmp_path / "verbs.c"
+    source.write_text(
+        'static char *devices[] = {"rdma0", "rdma1", 0};\n'
+        "char **ibv_get_device_list(int *count) { *count = 2; return devices; }\n"
+        "const char *ibv_get_device_name(char *device) { return device; }\n"
+    )
+    library = tmp_path / "libibverbs.so.1"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    assert ask_python("verbs") == {"devices": ["rdma0", "rdma1"]}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="sysfs and proc are Linux's")
