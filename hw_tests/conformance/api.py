@@ -18,6 +18,10 @@ NAMES = [
     *("BackendType", "MemoryLocationType", "StatusCode", "PollCqMode"),
     *("PeerFailureEvent", "PeerFailureReason", "set_log_level", "TORCH_DEVICE_TYPE_MAP"),
 ]
+OF_FABRICS = [
+    *("fabric_alloc", "fabric_free", "make_fabric_mem_pool", "fabric_mem_pool"),
+    *("fabric_torch_allocator", "use_fabric_torch_allocator"),
+]
 
 
 @case("1.1")
@@ -26,6 +30,12 @@ def exports(arm: Arm) -> None:
     missing = [name for name in NAMES if not hasattr(arm.mori, name)]
     assert missing == []
     assert "TransferStatus" not in dir(arm.mori)
+
+
+@case("1.1", "operating-system")
+def memory_of_a_fabric_is_exported(arm: Arm) -> None:
+    """Asked of a process of its own; the simulated library has no such memory, nor who wants it."""
+    assert [name for name in OF_FABRICS if not hasattr(arm.mori, name)] == []
 
 
 ENUMS = {
