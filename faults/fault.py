@@ -55,13 +55,13 @@ class Trigger(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at_s: Seconds = 0.0
     """Seconds since the workload began."""
     phase: Phase | None = None
-    """A request enters this phase; the target's, or any."""
+    """A request enters this phase: one that the target serves or may yet be given, or any."""
     event: Event | None = None
     """Something is written to the event log, about the target's node and request if it has them."""
     nth: Count = 1
     """The how many-th time that ``phase`` or ``event`` comes about."""
     during: Phase | None = None
-    """Whenever a request is in this phase, and only as long."""
+    """Whenever such a request is in this phase, and only as long."""
 
     def __post_init__(self) -> None:
         """Refuse two moments, and a number of nothing."""

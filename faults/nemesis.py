@@ -77,6 +77,13 @@ class Nemesis(Probe):
                     self.coverage.hit(plan.fault.kind(), phase)
         self.record("fault-hit", number, requests=phases, **fields)
 
+    def may_serve(self, name: str, request: str) -> bool:
+        """Whether a request went to engine ``name``, or may yet: not if another one got it."""
+        producer, consumer = self.lifecycle.engines_of(request)
+        connector = self.bed.engine(name).connector
+        is_consumer = connector is not None and connector.role == "kv_consumer"
+        return name in (producer, consumer) or (consumer if is_consumer else producer) is None
+
     def record(self, event: str, number: int, **fields: Any) -> None:
         """Write to the event log in the nemesis's name, whosever turn it is."""
         kernel = self.bed.kernel
@@ -129,7 +136,7 @@ class _Plan:
     def phase_changed(self, request: str, phase: Phase | None) -> None:
         """A request has entered a phase, or left one (None)."""
         when = self.fault.when
-        if not self._armed or self.fault.target.request not in (None, request):
+        if not self._armed or not self._is_about_target(request):
             return
         if when.phase is not None and phase == when.phase:
             self._count(request)
@@ -150,6 +157,13 @@ class _Plan:
             return
         self._count(logical)
 
+    def _is_about_target(self, request: str) -> bool:
+        target = self.fault.target
+        if target.request not in (None, request):
+            return False
+        ends = [name for name in (target.node, target.peer) if name is not None]
+        return all(self._nemesis.may_serve(name, request) for name in ends)
+
     def _count(self, request: str | None) -> None:
         self._seen += 1
         if self._seen == self.fault.when.nth:
@@ -159,7 +173,8 @@ class _Plan:
         """Strike when the phase begins for the first request, heal when the last has left it."""
         lifecycle, during = self._nemesis.lifecycle, self.fault.when.during
         wanted = self.fault.target.request
-        requests = lifecycle.under_way() if wanted is None else [wanted]
+        among = lifecycle.under_way() if wanted is None else [wanted]
+        requests = filter(self._is_about_target, among)
         holds = any(during in lifecycle.phases_of(one) for one in requests)
         if holds and not self._following:
             self._following = True

@@ -111,6 +111,11 @@ class Lifecycle(Probe):
         """
         return [r for r in self._requests if all(self._is_on(r, node) for node in nodes)]
 
+    def engines_of(self, request: str) -> tuple[str | None, str | None]:
+        """The producer and the consumer that its latest legs went to; None where none did yet."""
+        progress = self._requests[request]
+        return progress.producer_node, progress.consumer_node
+
     def known(self) -> list[str]:
         """All requests that there have been, in order of arrival."""
         return list(self._requests)

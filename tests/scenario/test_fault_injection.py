@@ -60,6 +60,8 @@ SETTINGS = {
     "message-key-stripped": HYBRID,
 }
 
+TWO = with_settings(SMALL, {"topology.consumers": "2", "workload.interval_ms": "200"})
+
 
 def faulted(*faults: str, scenario: Scenario = SMALL) -> FaultedRun:
     return run(with_faults(scenario, faults))
@@ -140,6 +142,40 @@ def test_a_phase_of_a_request_is_a_trigger() -> None:
         "length": 3,
         "unfinished": 0,
     }
+
+
+@pytest.mark.parametrize("moment", ["phase=decode", "phase=read_posted", "during=decode"])
+@pytest.mark.parametrize(
+    ("node", "waited_for"),
+    [("d0", "req-0"), ("d1", "req-1"), ("p0", "req-0")],
+)
+def test_a_phase_counts_of_requests_that_the_target_serves(
+    moment: str, node: str, waited_for: str
+) -> None:
+    """Four requests one after the other, to two consumers in turn: d1 does not decode the first."""
+    result = faulted(f"slow-steps:{moment},node={node},factor=1.5,for_s=0.01", scenario=TWO)
+    assert records(result, "fault-struck")[0]["request"] == waited_for
+
+
+def test_a_phase_is_counted_for_the_target_alone() -> None:
+    """The second request that d1 decodes is the fourth of all."""
+    result = faulted("slow-steps:phase=decode,nth=2,node=d1,factor=1.5,for_s=0.01", scenario=TWO)
+    (struck,) = records(result, "fault-struck")
+    assert struck["request"] == "req-3"
+
+
+def test_a_phase_counts_before_the_target_has_the_request() -> None:
+    """Nobody knows yet which consumer a prompt that is computed will go to."""
+    result = faulted("slow-steps:phase=prefill,node=d1,factor=1.5,for_s=0.01", scenario=TWO)
+    (struck,) = records(result, "fault-struck")
+    assert struck["request"] == "req-0"
+
+
+def test_a_phase_counts_of_requests_between_both_ends() -> None:
+    """A way that is cut when a read is posted is cut under the first read that takes it."""
+    result = faulted("partition:phase=read_posted,node=d1,peer=p0,for_s=0.01", scenario=TWO)
+    (struck,) = records(result, "fault-struck")
+    assert struck["request"] == "req-1"
 
 
 def test_a_record_of_the_event_log_is_a_trigger() -> None:
