@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import shlex
+from decimal import ROUND_CEILING, Context
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -170,6 +171,12 @@ def _render_reads(document: dict[str, Any], console: Console) -> None:
         known = " but in known groups" if document["failed"] else ""
         print_plain(
             console,
-            f"no run failed{known}: with 95 % confidence less than {100 * below:.2g} % of such "
+            f"no run failed{known}: with 95 % confidence less than {_bound(100 * below)} % of such "
             "seeds do (3/n)",
         )
+
+
+def _bound(percent: float) -> str:
+    """Two digits, rounded up: a bound that is rounded down is none."""
+    rounded = Context(prec=2, rounding=ROUND_CEILING).create_decimal_from_float(percent)
+    return f"{float(rounded):g}"

@@ -71,6 +71,8 @@ def test_a_summary_says_what_may_be_concluded_if_nothing_failed(
     said = capsys.readouterr().out
     assert "reads posted or in flight under each fault: link-down 3\n" in said
     assert "no run failed but in known groups: with 95 % confidence less than 1 % of" in said
+    render({**clean, "failing_share_below": 3 / 19360}, SwarmOptions(), Console(width=200))
+    assert "less than 0.016 % of" in capsys.readouterr().out  # a bound is rounded up
     assert document()["failing_share_below"] is None
     error = SeedResult(seed=400, status="error", detail="died")
     assert document("leak/producer", results=[*results, error])["failing_share_below"] is None
