@@ -115,8 +115,7 @@ def campaign(
             the sources under test have changed meanwhile; ``out`` has the results from before.
         TestbedError: the wrong connector was not noticed.
     """
-    from faults.campaign.campaign import Campaign  # noqa: PLC0415
-    from faults.campaign.canary import sing  # noqa: PLC0415
+    from faults.campaign.campaign import Campaign, begin  # noqa: PLC0415
     from faults.campaign.plan import plan_here  # noqa: PLC0415
     from faults.campaign.store import ResultsBySeed, Store  # noqa: PLC0415
     from faults.campaign.swarm import DEFAULT_MODELS, SwarmOptions  # noqa: PLC0415
@@ -137,8 +136,9 @@ def campaign(
         Store(None if out is None else Path(out), plan, resume=resume) as store,
     ):
         planned = Campaign(store, known)
-        canary = sing(workers)
-        planned.run(workers, budget_s, on_result or (lambda result: None))
+        canary = begin(workers, planned)
+        if not planned.interrupted:
+            planned.run(workers, budget_s, on_result or (lambda result: None))
     summary = {**planned.document(), "canary": canary}
     return CampaignRun(results=ResultsBySeed(store), summary=summary)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from faults.campaign.canary import sing
 from faults.campaign.executor import Executor
 from faults.campaign.result import SeedResult, summarize
 from faults.campaign.store import Store
@@ -71,3 +72,20 @@ class Campaign:
 
     def _note(self, result: SeedResult) -> None:
         self._seen.update(dict.fromkeys(failure.group for failure in result.failures))
+
+
+def begin(executor: Executor, *campaigns: Campaign) -> dict[str, Any] | None:
+    """Let ``executor`` notice the canary before any seed of ``campaigns``.
+
+    Returns:
+        What was noticed; None if Ctrl-C came first, by which all of them are interrupted.
+
+    Raises:
+        TestbedError: as ``sing``.
+    """
+    try:
+        return sing(executor)
+    except KeyboardInterrupt:
+        for campaign in campaigns:
+            campaign.interrupted = True
+        return None

@@ -97,7 +97,7 @@ def render(
         console.print(f"\n[bold red]{group['group']}[/] ({runs}{known})")
         print_plain(console, f"  {for_people(group['detail'])}")
         print_plain(console, f"  first seed {group['smallest_seed']}: {_again(group, options)}")
-    if not tested_nothing(document):
+    if document["runs"] and not tested_nothing(document):
         _render_coverage(document, console)
     _render_reads(document, console)
     kept = [group["artifact"] for group in document["groups"] if group["artifact"] is not None]

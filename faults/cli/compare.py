@@ -13,8 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from faults.campaign.campaign import Campaign
-from faults.campaign.canary import sing
+from faults.campaign.campaign import Campaign, begin
 from faults.campaign.command import kept_seed_line, seed_line
 from faults.campaign.compare import NOT_SERVED, compare
 from faults.campaign.junit import require_writable, write_junit
@@ -88,12 +87,12 @@ def command(
             store = Store(None if out is None else out / name, plan, resume=resume)
             campaigns.append(Campaign(stack.enter_context(store)))
         pool = stack.enter_context(Pool(jobs or os.cpu_count() or 1, seed_limit))
-        canary = sing(pool)
+        canary = begin(pool, *campaigns)
         for name, campaign in zip(SIDES, campaigns, strict=True):
+            if any(each.interrupted for each in campaigns):
+                break
             with progress(len(campaign.store.plan.seeds), name) as on_result:
                 campaign.run(pool, None, on_result)
-            if campaign.interrupted:
-                break
     document = {**_document(sides, campaigns, excused), "canary": canary}
     if junit is not None:
         _write_junit(junit, document, campaigns[1], excused)

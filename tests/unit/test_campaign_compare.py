@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from faults.campaign import campaign
 from faults.campaign.compare import compare, drawn_alike
 from faults.campaign.result import Failure, SeedResult
 from faults.campaign.swarm import SwarmOptions, scenario_of
@@ -167,7 +168,7 @@ def test_known_groups_are_excused_and_old_ones_do_not_fail_a_test_case(
 ) -> None:
     """Seed 1 fell into its group before as well, and seed 3 into a new one besides."""
     monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
-    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    monkeypatch.setattr(campaign, "sing", lambda pool: {})
     known, junit = tmp_path / "known.yaml", tmp_path / "junit.xml"
     known.write_text(f"- {{group: {group}, owner: me, link: there, expires: '2100-01-01'}}\n")
     arguments = ["--connector", "moriio", "--connector", "hybrid", "--known", str(known)]
@@ -202,7 +203,7 @@ def test_people_are_told_how_many_passed_and_where_to_look(
 ) -> None:
     """The last lines name the directory, and the command that draws it."""
     monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
-    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    monkeypatch.setattr(campaign, "sing", lambda pool: {})
     monkeypatch.setattr(FakePool, "__init__", one_passes_before_and_two_after)
     out = tmp_path / "out"
     sides = ["--connector", "moriio", "--connector", "hybrid", "--out", str(out)]
@@ -219,7 +220,7 @@ def test_what_is_new_is_replayed_by_the_last_line(
 ) -> None:
     """And a seed that is refused now is said to have passed, with the reason; JUnit fails it."""
     monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
-    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    monkeypatch.setattr(campaign, "sing", lambda pool: {})
     sides = ["--connector", "moriio", "--connector", "hybrid"]
 
     def said(*after: SeedResult) -> list[str]:
@@ -246,7 +247,7 @@ def test_a_group_that_nobody_judges_is_told_with_its_line(
 ) -> None:
     """Its only seed is not served any more; the run before is there to be looked at."""
     monkeypatch.setattr("faults.cli.compare.Pool", FakePool)
-    monkeypatch.setattr("faults.cli.compare.sing", lambda pool: {})
+    monkeypatch.setattr(campaign, "sing", lambda pool: {})
     results = [[failed(1, "same-output"), passed(2)], [refused(1), passed(2)]]
     monkeypatch.setattr(FakePool, "run", lambda *_: (one for one in results.pop(0)))
     sides = ["--connector", "moriio", "--connector", "hybrid"]
