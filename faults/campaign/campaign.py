@@ -57,6 +57,7 @@ class Campaign:
             seeds=self.store.plan.seeds,
             wall_s=wall_clock() - self._begin_s,
             interrupted=self.interrupted,
+            earlier=len(self.store.done),
         )
 
     def _to_do(self, budget_s: float | None) -> Iterator[int]:

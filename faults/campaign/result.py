@@ -94,10 +94,12 @@ def summarize(
     wall_s: float,
     interrupted: bool,
     lost: Sequence[int] = (),
+    earlier: int = 0,
 ) -> dict[str, Any]:
     """The JSON document of a campaign that was to run ``seeds``.
 
     ``lost`` are those that have no result, though nothing says that there was no time for them.
+    ``earlier`` is how many of the results were there before ``wall_s`` began to run.
     Results come in any order, each seed once; none is held on to.
     """
     tally = _Tally(known)
@@ -107,6 +109,7 @@ def summarize(
     groups = sorted(tally.groups.values(), key=lambda entry: (-entry["seeds"], entry["group"]))
     return {
         "runs": runs,
+        "runs_earlier": earlier,
         "passed": tally.statuses["passed"],
         "failed": tally.statuses["failed"],
         "refused": tally.statuses["refused"],
@@ -131,7 +134,7 @@ def summarize(
         },
         "failing_share_below": tally.failing_share_below(),
         "wall_s": wall_s,
-        "runs_per_s": runs / wall_s if wall_s else 0.0,
+        "runs_per_s": (runs - earlier) / wall_s if wall_s else 0.0,
         "interrupted": interrupted,
         "not_run": len(seeds) - runs,
         "lost_seeds": list(lost),

@@ -63,12 +63,10 @@ def render(
 ) -> None:
     """For people; if a group is new, its story and the line that replays it come last. ``options``
     and ``out`` are those of the campaign; ``is_merged``: it was put together from shards."""
-    lasted = f"{document['wall_s']:.1f} s"
     print_plain(
         console,
-        f"{counted(document['runs'], 'run')} "
-        + (f"that took {lasted} one after another" if is_merged else f"in {lasted}")
-        + f": {document['passed']} passed, "
+        f"{counted(document['runs'], 'run')}{_how_long(document, is_merged=is_merged)}: "
+        f"{document['passed']} passed, "
         f"{document['failed']} failed, {document['refused']} refused, "
         f"{document['failed_closed']} failed closed, "
         f"{counted(document['errors'], 'error')}"
@@ -108,6 +106,17 @@ def render(
     if new:
         first = min(new, key=lambda group: rank_of(group["group"].partition("/")[0]))
         render_first(console, first, f"to see {first['group']} come about", _again(first, options))
+
+
+def _how_long(document: dict[str, Any], *, is_merged: bool) -> str:
+    """What the seconds are about: a campaign that went on has results from before."""
+    lasted = f"{document['wall_s']:.1f} s"
+    if is_merged:
+        return f" that took {lasted} one after another"
+    if not document["runs_earlier"]:
+        return f" in {lasted}"
+    now = document["runs"] - document["runs_earlier"]
+    return f", {now or 'none'} of them now in {lasted}"
 
 
 def render_first(console: Console, group: dict[str, Any], title: str, again: str) -> None:

@@ -51,6 +51,24 @@ def test_a_summary_counts_runs_and_keeps_the_smallest_seed_of_each_group() -> No
     assert (document["runs_per_s"], document["not_run"]) == (0.6, 6)
 
 
+def test_a_campaign_that_went_on_says_how_many_runs_its_seconds_are_of(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Those from before took no time now, and do not count in the rate."""
+    results = [SeedResult(seed=seed, status="passed") for seed in range(12)]
+
+    def said(earlier: int) -> tuple[str, float]:
+        document = summarize(
+            results, [], seeds=range(12), wall_s=4.0, interrupted=False, earlier=earlier
+        )
+        render(document, SwarmOptions(), Console(width=200))
+        return capsys.readouterr().out.partition(":")[0], document["runs_per_s"]
+
+    assert said(0) == ("12 runs in 4.0 s", 3.0)
+    assert said(4) == ("12 runs, 8 of them now in 4.0 s", 2.0)
+    assert said(12) == ("12 runs, none of them now in 4.0 s", 0.0)
+
+
 def test_a_summary_says_what_may_be_concluded_if_nothing_failed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
