@@ -18,6 +18,7 @@ import msgspec
 
 from faults import artifact
 from faults.artifact import Artifact
+from faults.given import differing, line
 from faults.plural import counted
 from faults.replay import in_words
 from faults.story import NO_RULE, Moment, subject_of, tell
@@ -49,7 +50,6 @@ _OF_ANY_CONNECTOR = (
 
 _ARMING = ("fault-struck", "fault-healed")  # what was given differs, and nothing has come of it
 
-_LONGEST = 120
 _NOT_SENT = "not sent"
 
 _Wrong = dict[str, Any]
@@ -86,14 +86,17 @@ class Parting(msgspec.Struct, frozen=True, kw_only=True):
 
 def given(a: Side, b: Side) -> list[str]:
     """What the runs were given that differs: keys of the scenario, versions, sources."""
-    scenarios = [_flat(msgspec.to_builtins(side.scenario)) for side in (a, b)]
-    versions = [side.artifact.versions for side in (a, b)]
-    sources = [{"sources under test": side.artifact.guest_digest} for side in (a, b)]
+    one, other = (
+        {**side.artifact.versions, "sources under test": side.artifact.guest_digest}
+        for side in (a, b)
+    )
     return [
-        f"{key}: {_short(one.get(key))} and {_short(other.get(key))}"
-        for one, other in (scenarios, versions, sources)
-        for key in dict.fromkeys([*one, *other])
-        if one.get(key) != other.get(key)
+        *differing(msgspec.to_builtins(a.scenario), msgspec.to_builtins(b.scenario)),
+        *(
+            line(key, one.get(key), other.get(key))
+            for key in dict.fromkeys([*one, *other])
+            if one.get(key) != other.get(key)
+        ),
     ]
 
 
@@ -332,17 +335,3 @@ def _token(token: int | None) -> str:
 
 def _shown(record: Record | None) -> str:
     return "nothing more" if record is None else in_words(record.as_dict())
-
-
-def _short(text: str | None) -> str:
-    return "none" if text is None else text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _flat(value: Any, path: str = "") -> dict[str, str]:
-    """Values by dotted keys, as JSON."""
-    if isinstance(value, dict) and value:
-        parts = [
-            _flat(inner, f"{path}.{key}" if path else str(key)) for key, inner in value.items()
-        ]
-        return {key: text for part in parts for key, text in part.items()}
-    return {path: msgspec.json.encode(value).decode()}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from faults.fault import Fault, flat_keys, parameters
+from faults.fault import Fault, Target, Trigger, flat_keys, parameters
 from faults.kinds import ANY_KIND, KINDS
 from sim.errors import UsageError
 from sim.hints import nearest
@@ -88,6 +88,21 @@ def encode(faults: Iterable[Fault]) -> tuple[dict[str, Any], ...]:
     return tuple(msgspec.to_builtins(fault) for fault in faults)
 
 
+def as_typed(document: Mapping[str, Any]) -> str:
+    """A fault as ``--fault`` takes it, without what is so by default; of a kind that is not
+    installed, with all its parameters."""
+    kind = KINDS.get(document["kind"])
+    usual = _flat({"when": msgspec.to_builtins(Trigger()), "target": msgspec.to_builtins(Target())})
+    if kind is not None:
+        usual |= _flat(msgspec.to_builtins(kind()))
+    told = [
+        f"{key}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
+        for key, value in _flat(document).items()
+        if key not in usual or usual[key] != value
+    ]
+    return ":".join(filter(None, [document["kind"], ",".join(told)]))
+
+
 def check_names(faults: Sequence[Fault], nodes: Sequence[str], requests: Sequence[str]) -> None:
     """UsageError when a fault is aimed at an engine or a request that there is not."""
     for number, fault in enumerate(faults):
@@ -103,6 +118,12 @@ def check_names(faults: Sequence[Fault], nodes: Sequence[str], requests: Sequenc
                     f"faults[{number}] ({fault.kind()}): target.{key}: there is no {name!r}"
                     f"{nearest(name, known)}; there are: {few}"
                 )
+
+
+def _flat(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The keys of a fault side by side, as on a command line."""
+    own = {key: value for key, value in document.items() if key not in ("kind", "when", "target")}
+    return {**own, **document.get("when", {}), **document.get("target", {})}
 
 
 def _not_a_kind(text: str, name: str) -> str:

@@ -6,15 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from faults.artifact import Artifact
 from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
-from faults.differences import Side, ends, outputs, stories
+from faults.differences import Side, ends, given, outputs, stories
+from faults.schedule import with_faults
 from sim.engine.options import EngineOptions
 from sim.kernel.log import Record
 from sim.oracles import Violation
+from sim.router.options import Hold, RouterOptions
 from sim.scenario import Scenario, UniformWorkload
 
 SMALL = ["run", "--requests", "3", "--set", "length_scale=0.02"]
@@ -41,7 +44,7 @@ def test_a_fault_parts_two_runs_where_it_strikes(capsys: pytest.CaptureFixture[s
     dispatch.run([*SMALL, *fault, "--out", "b"])
     document, text = diff(capsys, "a", "b")
     assert document["same"] is False
-    assert [line.partition(":")[0] for line in document["given"]] == ["faults"]
+    assert [line.partition(":")[0] for line in document["given"]] == ["faults[0]"]
     assert document["parting"]["b"].startswith("fault-hit")
     (ended,) = document["ends"].items()
     assert ended[0] == "req-1"
@@ -89,6 +92,43 @@ def side(*wrong: tuple[str, int, list[int], list[int]], seed: int = 0) -> Side:
     ]
     artifact = cast("Artifact", SimpleNamespace(violations=violations))
     return Side(Path(), Scenario(seed=seed), artifact, records)
+
+
+def differing(one: Scenario, other: Scenario) -> list[str]:
+    """What ``given`` says of runs of the two."""
+    sides = [Side(Path(), scenario, passed("x"), []) for scenario in (one, other)]
+    return given(*sides)
+
+
+def test_of_faults_that_differ_it_is_told_how_and_no_default() -> None:
+    """Key by key where the kind is one, and whole, as they are typed, where it is not; also of a
+    kind that is not installed."""
+    same = "hand-off-lost:request=req-0"
+    a = with_faults(Scenario(), [same, "crash:node=p0,for_s=5", "link-down:at_s=1,node=d0"])
+    b = with_faults(Scenario(), [same, "crash:node=d0,for_s=5", "corrupt-bytes:nth=2,event=posted"])
+    (like_crash, *_) = with_faults(Scenario(), ["crash:at_s=2"]).faults
+    own = {**like_crash, "kind": "my-jitter", "up_to_ms": 5.0}
+    del own["for_s"]
+    b = msgspec.structs.replace(b, faults=(*b.faults, own))
+    assert differing(a, b) == [
+        'faults[1].target.node: "p0" and "d0"',
+        "faults[2]: link-down:at_s=1.0,node=d0 and corrupt-bytes:event=posted,nth=2",
+        "faults[3]: none and my-jitter:up_to_ms=5.0,at_s=2.0",
+    ]
+
+
+def test_entries_of_lists_are_told_one_by_one_and_empty_settings_not_at_all() -> None:
+    """As requests that the router holds back, and settings of which one side has none."""
+    holds = [Hold("req-1", 2.0), Hold("req-2", 3.0)]
+    a = Scenario(router=RouterOptions(holds=tuple(holds)), extra_config={"defer_timeout": 0.5})
+    b = Scenario(router=RouterOptions(holds=(Hold("req-1", 4.0),)))
+    assert differing(a, b) == [
+        "extra_config.defer_timeout: 0.5 and none",
+        "router.holds[0].seconds: 2.0 and 4.0",
+        'router.holds[1]: {"request":"req-2","seconds":3.0} and none',
+    ]
+    c = Scenario(router=RouterOptions(holds=(Hold("req-1", 4.0),)), extra_config={"x": [1, 2]})
+    assert differing(b, c) == ["extra_config.x: none and [1,2]"]
 
 
 def test_a_request_that_did_not_end_is_told_from_one_that_was_never_sent() -> None:
