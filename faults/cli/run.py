@@ -18,7 +18,7 @@ from faults.cli.run_summary import render_run
 from faults.cli.simulate import simulate
 from faults.directories import DEFAULT_PARENT
 from faults.wording import replay_line
-from sim.errors import UsageError
+from sim.errors import MisplacedError, UsageError
 from sim.outcome import RunResult, Verdict
 from sim.scenario import Scenario
 
@@ -138,7 +138,24 @@ def command(
         extra_config=extra_config,
     )
     source = scenario if options == RunOptions(scenario=scenario) else None
-    return _run(build_scenario(options), source, out, force=force, as_json=json)
+    built = build_scenario(options)
+    try:
+        return _run(built, source, out, force=force, as_json=json)
+    except MisplacedError as error:
+        hold = _hold_about(error, built, options)
+        if hold is None:
+            raise
+        raise UsageError(f"--hold {hold}: {error}") from error
+
+
+def _hold_about(error: MisplacedError, scenario: Scenario, options: RunOptions) -> str | None:
+    """The ``--hold`` by which ``scenario`` holds the request that ``error`` is about."""
+    match error.keys:
+        case ("router", "holds", int(number), _):
+            request = scenario.router.holds[number].request
+            given = [text for text in options.holds if text.startswith(f"{request}=")]
+            return given[-1] if given else None
+    return None
 
 
 def _run(

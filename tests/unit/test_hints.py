@@ -9,6 +9,7 @@ from sim.hints import nearest
     ("word", "meant"),
     [
         ("req-33", "req-3"),
+        ("req-99", None),
         ("reg-1", "req-1"),
         ("3", "req-3"),
         ("tp", "tp_size"),

@@ -103,15 +103,15 @@ def test_a_request_longer_than_the_model_is_refused() -> None:
 @pytest.mark.parametrize(
     "entry",
     [
-        "holds: [{request: req-9, seconds: 1}]",
-        "aborts: [{request: req-9, at_s: 1}]",
-        "retries: [{request: req-9, after_s: 1}]",
+        "holds: [{request: rq-7, seconds: 1}]",
+        "aborts: [{request: rq-7, at_s: 1}]",
+        "retries: [{request: rq-7, after_s: 1}]",
     ],
 )
 def test_something_done_to_a_request_that_there_is_not_is_refused(entry: str) -> None:
     """Such a run would silently be another one than was meant."""
     text = f"workload: {{kind: generated, requests: 8}}\nrouter: {{{entry}}}"
-    with pytest.raises(UsageError, match=r"'req-9' \(did you mean .*there are 8: req-0 to req-7"):
+    with pytest.raises(UsageError, match=r"'rq-7' \(did you mean .*there are 8: req-0 to req-7"):
         requests_of(text)
 
 
