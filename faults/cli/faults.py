@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from faults.cells import possible_phases
 from faults.cli.outcome import JsonFlag, Outcome
@@ -65,7 +65,7 @@ def _defaults(value: msgspec.Struct) -> dict[str, Any]:
 
 
 def _render(kinds: list[dict[str, Any]], console: Console) -> None:
-    table = Table("kind", "what happens", "parameters and defaults", "target")
+    table = Table(Column("kind", no_wrap=True), "what happens", "parameters and defaults", "target")
     for kind in kinds:
         values = "\n".join(f"{key} = {_shown(value)}" for key, value in kind["parameters"].items())
         summary = kind["summary"].replace("``", "")

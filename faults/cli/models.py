@@ -55,7 +55,7 @@ def _describe(preset: ModelPreset) -> dict[str, Any]:
 
 def _render(models: list[dict[str, Any]], console: Console) -> None:
     table = Table(title="models")
-    table.add_column("model", no_wrap=True)
+    table.add_column("model")
     for heading in ("geometry", "layers", "heads", "head size", "block", "B/token"):
         table.add_column(heading)
     for model in models:

@@ -11,6 +11,7 @@ from faults.cli import dispatch
 from faults.cli.outcome import ExitCode
 from faults.connector_settings import settings_of
 from faults.fault import EVENTS
+from faults.kinds import KINDS
 from sim.engine.connectors import CONNECTORS
 from sim.lifecycle import PHASES
 from sim.model.presets import PRESETS
@@ -31,6 +32,17 @@ def test_a_list_shows_everything_there_is(
     assert dispatch.run([command, "--json"]) == ExitCode.OK
     document = json.loads(capsys.readouterr().out)
     assert [entry["name"] for entry in document[command]] == list(known)
+
+
+def test_names_of_kinds_are_whole_on_a_narrow_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are what is typed; what the kinds do is folded instead."""
+    monkeypatch.setenv("COLUMNS", "60")
+    assert dispatch.run(["faults"]) == ExitCode.OK
+    table = capsys.readouterr().out
+    assert all(f" {name} " in table for name in KINDS)
+    assert max(map(len, table.splitlines())) <= 60
 
 
 def test_lists_tell_parameters_and_defaults(capsys: pytest.CaptureFixture[str]) -> None:
