@@ -32,6 +32,9 @@ EVENTS_FILE: Final = "events.jsonl"
 REPORT_FILE: Final = "report.html"
 """Drawn from the others, and no part of what a replay compares."""
 
+_CUT_SHORT: Final = "truncated"
+"""What msgspec says of a document that ends too soon."""
+
 
 class Artifact(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What ``artifact.json`` holds."""
@@ -258,6 +261,12 @@ def _decode(path: Path) -> Artifact:
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        if _CUT_SHORT in str(error):
+            scenario = shlex.quote(str(path.with_name(SCENARIO_FILE)))
+            raise UsageError(
+                f"{path}: is cut short; copy the whole directory again, or make the run again with "
+                f"faultlab run {scenario}"
+            ) from error
         raise UsageError(
             f"{path}: is not an artifact of schema version {SCHEMA_VERSION}: {error}"
         ) from error

@@ -78,7 +78,11 @@ def other_hash(text: str) -> str:
         (edit(lambda t: t.replace("seed: 0", "seed: 1"), "scenario.yaml"), "not the scenario of"),
         (edit(lambda t: t + "sed: 1\n", "scenario.yaml"), "sed: unknown key"),
         (edit(other_hash, "artifact.json"), "artifact.json: was edited"),
-        (edit(lambda t: t[:100], "artifact.json"), "is not an artifact of schema version 2"),
+        (
+            edit(lambda t: t[:100], "artifact.json"),
+            "is cut short; copy the whole directory again, or make the run again with faultlab run",
+        ),
+        (edit(lambda t: "", "artifact.json"), "artifact.json: is cut short"),
         (edit(lambda t: "[]", "artifact.json"), "is not an artifact of schema version 2"),
         (
             edit(
