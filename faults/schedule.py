@@ -169,4 +169,7 @@ def _of(place: str) -> str:
 def _unknown_kind(name: Any) -> str:
     hint = nearest(str(name), KINDS)
     names = "" if hint else f": {', '.join(KINDS)}"
-    return f"there is no fault kind {name!r}{hint}; faultlab faults lists them{names}"
+    return (
+        f"there is no fault kind {name!r}{hint}; one of your own goes to faults/kinds/; "
+        f"faultlab faults lists them{names}"
+    )

@@ -120,7 +120,10 @@ def test_what_is_not_accepted_is_named_with_the_remedy(
 
 def test_a_file_with_an_unknown_kind_is_refused() -> None:
     """With the file's name and the place in it."""
-    said = r"my\.yaml: faults\[1\]\.kind: there is no fault kind 'x'"
+    said = (
+        r"my\.yaml: faults\[1\]\.kind: there is no fault kind 'x'; one of your own goes to "
+        r"faults/kinds/; faultlab faults lists them: abort, "
+    )
     with pytest.raises(UsageError, match=said):
         decode([{"kind": "abort"}, {"kind": "x"}], source="my.yaml")
 
