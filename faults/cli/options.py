@@ -82,6 +82,9 @@ def find_scenario(name: str) -> Scenario:
         return _load(shipped)
     if not path.exists():
         names = shipped_names()
+        if path.name != name or path.suffix in _SUFFIXES:
+            hint = nearest(path.stem, names)
+            raise UsageError(f"{name}: no such file{hint}; faultlab init writes one")
         hint = nearest(name, names)
         listed = f"they are in {SHIPPED}" if hint else f"shipped are: {', '.join(names)}"
         raise UsageError(f"{name}: no such file, and no shipped scenario{hint}; {listed}")

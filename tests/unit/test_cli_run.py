@@ -193,6 +193,9 @@ def test_a_file_wins_over_a_shipped_scenario_of_its_name(tmp_path: Path) -> None
     ("options", "words"),
     [
         (RunOptions(scenario="nothing"), "nothing: no such file.*late-hand-off"),
+        (RunOptions(scenario="no.yaml"), "^no.yaml: no such file; faultlab init writes one$"),
+        (RunOptions(scenario="in/no"), "^in/no: no such file; faultlab init writes one$"),
+        (RunOptions(scenario="late-hand-off.yml"), r"no such file .did you mean 'late-hand-off'"),
         (RunOptions(model="lama"), "unknown model 'lama'.*did you mean 'llama'.*use one of"),
         (RunOptions(connector="mori"), "unknown connector 'mori' .did you mean 'moriio'"),
         (RunOptions(connector="pkg.mod.Cls"), "did you mean 'pkg.mod:Cls'"),
@@ -257,7 +260,7 @@ def test_what_only_shows_when_it_runs_is_still_bad_usage(
     [
         (RunOptions(scenario="late-handoff"), r"'late-hand-off'\?\); they are in \S+scenarios"),
         (RunOptions(settings=("sed=3",)), r"'seed'\?\); faultlab schema has them all"),
-        (RunOptions(faults=("crsh",)), r"'crash'\?\); faultlab faults lists them"),
+        (RunOptions(faults=("crsh",)), r"'crash'\?\); one of .*; faultlab faults lists them"),
     ],
 )
 def test_a_guess_is_not_lost_before_a_long_list(options: RunOptions, end: str) -> None:
@@ -292,6 +295,17 @@ def test_what_is_wrong_in_a_file_is_told_with_its_name(
     (tmp_path / "my.yaml").write_text(text)
     assert dispatch.run(["run", "my.yaml"]) == ExitCode.BAD_USAGE
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_request_to_hold_that_there_is_not_is_told_with_the_option(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of requests that only differ in their number none is a guess at another."""
+    for hold, guess in (("req-99=5", "; there"), ("rq-1=5", " (did you mean 'req-1'?); there")):
+        arguments = [*PASSING, "--hold", "req-0=1", "--hold", hold]
+        assert dispatch.run(arguments) == ExitCode.BAD_USAGE
+        said = f"--hold {hold}: router: no request is called {hold[:-2]!r}{guess} are 2: req-0"
+        assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_progress_counts_requests_and_virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
