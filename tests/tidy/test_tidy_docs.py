@@ -10,6 +10,7 @@ import yaml
 from msgspec import inspect
 from source_tree import ROOT, name
 
+from faults.cli import dispatch
 from sim.fabric import FabricProfile
 from sim.model.speculation import Speculation
 from sim.router.options import Retry
@@ -52,6 +53,15 @@ def test_links_between_documents_lead_somewhere() -> None:
         if not file.exists() or (fragment and fragment not in anchors(file)):
             broken.append(f"{name(page)}: {target}")
     assert broken == []
+
+
+def test_the_readme_has_every_exit_code_that_help_has(capsys: pytest.CaptureFixture[str]) -> None:
+    """Scripts are written by the one or the other."""
+    dispatch.run(["--help"])
+    _, _, rest = capsys.readouterr().out.partition("Exit codes: ")
+    told = re.findall(r"\b\d+\b", rest.partition("To begin with")[0])
+    rows = re.findall(r"^\| (\d+(?:, \d+)*) \| ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(", ".join(rows).split(", ")) == sorted(told)
 
 
 def tables(page: str) -> list[dict[str, object]]:
