@@ -95,10 +95,12 @@ LONG = {
 """Run by ``tests/soak/test_long_commands.py``, with their exit codes."""
 
 _HOWTOS = "tests/soak/test_long_commands.py::test_what_the_howtos_add_works"
+_OF_A_RUN = "tests/soak/test_long_commands.py::test_a_command_of_running_text_ends_as_it_should"
 _PEERS = "tests/soak/test_long_commands.py::test_a_machine_is_told_what_another_has"
 BY_OTHERS = {
     "faultlab faults": "tests/scenario/test_howtos.py",
     "faultlab oracles": "tests/scenario/test_howtos.py",
+    **{f"faultlab {name} faultlab-runs/...": _OF_A_RUN for name in ("replay", "shrink", "issue")},
     "faultlab models": "tests/unit/test_cli_lists.py",
     "faultlab run --requests 4 --set length_scale=0.05 "
     "--fault message-jitter:count=3,up_to_ms=5": _HOWTOS,
