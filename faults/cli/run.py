@@ -142,10 +142,10 @@ def command(
     try:
         return _run(built, source, out, force=force, as_json=json)
     except MisplacedError as error:
-        hold = _hold_about(error, built, options)
-        if hold is None:
+        given = _hold_about(error, built, options)
+        if given is None:
             raise
-        raise UsageError(f"--hold {hold}: {error}") from error
+        raise UsageError(f"--hold {given}: {error}") from error
 
 
 def _hold_about(error: MisplacedError, scenario: Scenario, options: RunOptions) -> str | None:
