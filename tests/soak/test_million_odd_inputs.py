@@ -1,5 +1,5 @@
-"""More than a million odd messages and parameters in all, as `tests/unit/test_connector_odd_input.py` sends
-some thousands."""
+"""More than a million odd messages and parameters in all, as
+`tests/unit/test_connector_odd_input.py` sends some thousands."""
 
 from __future__ import annotations
 
