@@ -108,6 +108,17 @@ def test_a_probe_hears_what_happens_from_its_addition_on() -> None:
     assert (first.seen, second.seen) == (steps, steps[1:])
 
 
+def test_a_probe_that_does_not_care_is_not_called() -> None:
+    """Of the many that watch a run, most have nothing to do with most of what happens."""
+    called: list[object] = []
+    probes, steps = Probes(lambda handler, *_args: called.append(handler)), Steps()
+    for probe in (Probe(), steps, Probe()):
+        probes.add(probe)
+    probes.step_done(StepTimes("p0", 0, 1, 1))
+    probes.workload_began()
+    assert called == [steps.step_done]
+
+
 def test_the_list_of_violations_is_bounded_by_place_and_kind() -> None:
     """Another node, another request and another kind of the same oracle have room of their own."""
     findings = Findings(Clock(), per_place=2)
