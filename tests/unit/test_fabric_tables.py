@@ -73,6 +73,24 @@ def test_preparing_work_requests_delays_the_first_of_them(operation: str) -> Non
     assert added_us == pytest.approx(12.8)
 
 
+@pytest.mark.parametrize("operation", ["read", "write"])
+def test_initiators_that_share_a_nic_have_equal_parts_of_it(operation: str) -> None:
+    """Four at once on one NIC: each message takes four times as long on the wire, and nothing else
+    longer; with a NIC for each it is as if they were alone."""
+    (row,) = [
+        r for r in ROWS
+        if (r.fabric, r.operation, r.message_bytes) == ("mi300x-cx7", operation, 1 << 20)
+    ]  # fmt: skip
+    four = msgspec.structs.replace(row, device_pairs=4)
+    profile = named_fabric(row.fabric)
+    shared = msgspec.structs.replace(profile, nics_per_node=1)
+    rate = profile.read_bytes_per_ns if operation == "read" else profile.nic_bytes_per_ns
+    alone_us = predict(shared, row, 1).latency_us
+    added_us = predict(shared, four, 1).latency_us - alone_us
+    assert added_us == pytest.approx(3 * row.message_bytes / rate / 1000, rel=0.001)
+    assert predict(profile, four, 1).latency_us == pytest.approx(alone_us)
+
+
 def test_the_default_fabric_is_as_recorded() -> None:
     """Runs that are written down depend on it: another guess needs another name."""
     known = FabricProfile(
