@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from source_tree import ROOT
 
 from faults.bench.scenarios import SECTIONS
@@ -22,28 +23,24 @@ def number(text: str) -> float:
     return float(text.replace(",", ""))
 
 
-def test_the_numbers_of_a_fabric_are_those_of_its_file() -> None:
-    """The column of mi300x-thor2 in the table of keys."""
-    fabric = named_fabric("mi300x-thor2")
+@pytest.mark.parametrize(
+    ("page", "column", "columns", "file"),
+    [
+        pytest.param("docs/fabrics.md", 2, 4, named_fabric("mi300x-thor2"), id="mi300x-thor2"),
+        pytest.param("docs/step-times.md", 1, 3, named_accelerator("mi300x"), id="mi300x"),
+    ],
+)
+def test_the_numbers_of_hardware_are_those_of_its_file(
+    page: str, column: int, columns: int, file: object
+) -> None:
+    """In its column of the table of keys, as far as that has numbers."""
     shown = {
-        row[0]: number(row[2])
-        for row in rows("docs/fabrics.md")
-        if len(row) == 4 and hasattr(fabric, row[0]) and row[2]
+        row[0]: number(row[column])
+        for row in rows(page)
+        if len(row) == columns and hasattr(file, row[0]) and row[column]
     }
-    assert len(shown) > 10
-    assert shown == {key: getattr(fabric, key) for key in shown}
-
-
-def test_the_numbers_of_an_accelerator_are_those_of_its_file() -> None:
-    """The column of mi300x in the table of keys."""
-    accelerator = named_accelerator("mi300x")
-    shown = {
-        row[0]: number(row[1])
-        for row in rows("docs/step-times.md")
-        if len(row) == 3 and hasattr(accelerator, row[0]) and row[1]
-    }
-    assert len(shown) == 7
-    assert shown == {key: getattr(accelerator, key) for key in shown}
+    assert len(shown) >= 7
+    assert shown == {key: getattr(file, key) for key in shown}
 
 
 def test_the_weights_of_models_are_those_of_the_presets() -> None:
