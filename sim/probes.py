@@ -18,7 +18,7 @@ class StepTimes(NamedTuple):
     node: str
     start_ns: int
     end_ns: int
-    scheduled_tokens: int
+    model_executed: bool
 
     @property
     def duration_ns(self) -> int:

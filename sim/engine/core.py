@@ -67,7 +67,7 @@ class EngineLoop(EngineCoreProc):
         start_ns = kernel.now_ns
         outputs, model_executed = self._step()
         self._engine.reports.step_done(
-            StepTimes(self._engine.name, start_ns, kernel.now_ns, int(model_executed))
+            StepTimes(self._engine.name, start_ns, kernel.now_ns, model_executed)
         )
         return outputs, model_executed
 

@@ -53,7 +53,9 @@ class EngineReports:
     def steps_skipped(self, count: int, period_ns: int) -> None:
         """So many steps are passed over from now on, each ``period_ns`` after the one before."""
         last_ns = self._kernel.now_ns + (count - 1) * period_ns
-        self._probes.steps_skipped(count, StepTimes(self._name, last_ns, last_ns, 0))
+        self._probes.steps_skipped(
+            count, StepTimes(self._name, last_ns, last_ns, model_executed=False)
+        )
 
     def connector_reported(self, rank: int, output: Any) -> None:
         """A worker's connector reported finished transfers for this step."""

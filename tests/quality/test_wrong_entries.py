@@ -54,7 +54,7 @@ class Damage(Probe):
         self.block_id = -1
 
     def step_done(self, step: StepTimes) -> None:
-        self._steps += bool(step.scheduled_tokens)
+        self._steps += step.model_executed
         if self._steps == self._place.after_steps and self.block_id < 0:
             self._flip(self._bed.consumers[0])
 

@@ -320,7 +320,7 @@ def test_progress_counts_requests_and_virtual_time(monkeypatch: pytest.MonkeyPat
         shown = progress.RunProgress(console)
         run(scenario, prepare=shown.watch)
         shown.request_ended("epilogue", "length", [])
-        shown.step_done(StepTimes("d0", 0, SECOND, 1))
+        shown.step_done(StepTimes("d0", 0, SECOND, model_executed=True))
         shown.close()
         return screen.getvalue()
 

@@ -58,7 +58,7 @@ def test_blocks_that_are_zeroed_and_computed_again_are_nobodys_loss() -> None:
 
 def pass_steps(world: OracleWorld, count: int) -> None:
     for _ in range(count):
-        world.tell("step_done", StepTimes("d0", 0, 0, 1))
+        world.tell("step_done", StepTimes("d0", 0, 0, model_executed=True))
 
 
 def test_a_new_block_that_is_neither_zeroed_nor_loaded_is_a_violation() -> None:

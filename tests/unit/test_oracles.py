@@ -99,7 +99,7 @@ class Steps(Probe):
 def test_a_probe_hears_what_happens_from_its_addition_on() -> None:
     """Also one that comes when others have been told already, and beside ones that do not care."""
     probes, first, second = Probes(Kernel(Seed(1)).own), Steps(), Steps()
-    steps = [StepTimes("p0", 0, end_ns, 1) for end_ns in (1, 2)]
+    steps = [StepTimes("p0", 0, end_ns, model_executed=True) for end_ns in (1, 2)]
     for newcomer, step in zip((first, second), steps, strict=True):
         for probe in (Probe(), newcomer):
             probes.add(probe)
@@ -114,7 +114,7 @@ def test_a_probe_that_does_not_care_is_not_called() -> None:
     probes, steps = Probes(lambda handler, *_args: called.append(handler)), Steps()
     for probe in (Probe(), steps, Probe()):
         probes.add(probe)
-    probes.step_done(StepTimes("p0", 0, 1, 1))
+    probes.step_done(StepTimes("p0", 0, 1, model_executed=True))
     probes.workload_began()
     assert called == [steps.step_done]
 
