@@ -47,7 +47,7 @@ def test_a_case_that_asks_nothing_of_the_library_fails(place: str | None) -> Non
     Case("9.9", made, frozenset(), place).check(library)
 
 
-def test_only_the_system_and_a_nics_attributes_are_not_simulated() -> None:
+def test_only_the_system_a_nics_attributes_and_memory_of_a_fabric_are_not_simulated() -> None:
     """Everything else that is known of the library runs in the simulator too."""
     assert {case.body.__name__ for case in CASES if case not in SIMULATED} == {
         "an_idle_engine_keeps_a_core_busy",
@@ -56,6 +56,7 @@ def test_only_the_system_and_a_nics_attributes_are_not_simulated() -> None:
         "queue_pairs_are_made_with_these_attributes",
         "timers_and_retries_are_those_of_the_environment",
         "timers_and_retries_that_cannot_be_are_warned_of",
+        "memory_of_a_fabric_is_exported",
     }
 
 

@@ -111,7 +111,7 @@ OF_ONE_ENGINE = [
     ("rdma", "message-dropped:node=d1,count=null"),
     ("rdma", "completion-lost:node=d1,count=null"),
     ("rdma", "late-landing:node=d1,count=null,by_s=1"),
-    ("rdma", "region-invalid:node=d1,phase=read_posted,nth=4"),
+    ("rdma", "region-invalid:node=d1,phase=read_posted,nth=2"),
     ("xgmi", "late-landing:node=d1,count=null,by_s=1"),
     ("xgmi", "malformed-message:node=d1,phase=read_done,nth=2"),
 ]
