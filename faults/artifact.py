@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from faults.directories import ARTIFACT_FILE, is_run, what_is
+from faults.directories import ARTIFACT_FILE, is_run, smaller_place, what_is
 from faults.identity import versions
 from sim.errors import UsageError
 from sim.kernel.log import Record
@@ -180,6 +180,16 @@ def read(directory: Path) -> tuple[Scenario, Artifact]:
             f"faultlab run {shlex.quote(str(directory / SCENARIO_FILE))}"
         )
     return scenario, artifact
+
+
+def read_smaller(directory: Path, artifact: Artifact) -> Scenario | None:
+    """What ``faultlab shrink`` has written beside the run in ``directory``; None if there is
+    nothing that can be read and breaks the same rules."""
+    try:
+        scenario, smaller = read(smaller_place(directory))
+    except UsageError:
+        return None
+    return scenario if smaller.signature == artifact.signature else None
 
 
 def is_of(artifact: Artifact, scenario: Scenario, directory: Path) -> bool:

@@ -27,7 +27,8 @@ def what_is(path: Path) -> str:
     if is_campaign(path):
         failing = _first(path / FAILURES, ARTIFACT_FILE)
         such_as = "" if failing is None else f"; it has runs that failed, such as {failing}"
-        return f"is the directory of a campaign, which report, merge and --resume take{such_as}"
+        takers = "report, merge, shrink and --resume"
+        return f"is the directory of a campaign, which {takers} take{such_as}"
     if is_comparison(path):
         return (
             "is the directory of a comparison, which report takes; its campaigns are in "
@@ -37,6 +38,11 @@ def what_is(path: Path) -> str:
         if (example := _first(path, file)) is not None:
             return f"is a directory with {kind} in it: give one of them, such as {example}"
     return f"has no {ARTIFACT_FILE} (of a run) and no {PLAN_FILE} (of a campaign)"
+
+
+def smaller_place(path: Path) -> Path:
+    """Where ``faultlab shrink`` writes what it has made of the run in ``path``."""
+    return path.with_name(f"{path.name}-small")
 
 
 def is_run(path: Path) -> bool:

@@ -21,7 +21,7 @@ from faults.cli.outcome import ExitCode
 from faults.cli.run_summary import print_plain, render_kept_story
 from faults.plural import counted
 from faults.story import rank_of
-from faults.wording import for_people, replay_line
+from faults.wording import for_people, replay_line, shrink_line
 
 _SHOWN, _REASONS_SHOWN = 10, 3
 
@@ -99,10 +99,12 @@ def render(
         _render_coverage(document, console)
     _render_reads(document, console)
     kept = [group["artifact"] for group in document["groups"] if group["artifact"] is not None]
-    if kept and not is_merged:  # the shards of a merge have a directory each
-        campaign = shlex.quote(str(Path(kept[0]).parent.parent))
-        print_plain(console, f"\nin a browser: faultlab report {campaign}")
     new = [group for group in document["groups"] if not group["known"]]
+    if kept and not is_merged:  # the shards of a merge have a directory each
+        campaign = Path(kept[0]).parent.parent
+        print_plain(console, f"\nin a browser: faultlab report {shlex.quote(str(campaign))}")
+        if new:
+            print_plain(console, f"smaller, all of them: {shrink_line(campaign)}")
     if new:
         first = min(new, key=lambda group: rank_of(group["group"].partition("/")[0]))
         render_first(console, first, f"to see {first['group']} come about", _again(first, options))

@@ -11,6 +11,7 @@ from markupsafe import Markup
 
 from faults import artifact
 from faults.artifact import SCENARIO_FILE, Artifact
+from faults.directories import smaller_place
 from faults.grouping import group
 from faults.report.beside import Beside, beside
 from faults.report.focus import Focus, focus_on
@@ -21,7 +22,6 @@ from faults.report.space_time import space_time
 from faults.story import tell
 from faults.struck import fault_sentences
 from faults.wording import replay_line, what_runs
-from sim.errors import UsageError
 from sim.kernel.log import Record
 from sim.oracles import Violation
 from sim.oracles.words import block_list
@@ -34,7 +34,6 @@ _OTHER_SCENARIO = (
     "the scenario is not quite the one that ran: it was edited, or another version of faultlab "
     "wrote it, so it is not replayed as it is"
 )
-_SMALL = "-small"  # what faultlab shrink adds to the name of a run
 
 
 @dataclass(frozen=True)
@@ -172,13 +171,9 @@ def _facts(
 
 def _smallest(directory: Path, scenario: Scenario, recorded: Artifact) -> tuple[str, str]:
     """The scenario as YAML, after faultlab shrink if that has been here, and which one it is."""
-    small = directory.with_name(directory.name + _SMALL)
-    try:
-        smaller, of_smaller = artifact.read(small)
-    except UsageError:
-        smaller, of_smaller = scenario, recorded
-    if of_smaller is not recorded and of_smaller.signature == recorded.signature:
-        return dumps(smaller), f"shrunk, {small / SCENARIO_FILE}"
+    smaller = artifact.read_smaller(directory, recorded)
+    if smaller is not None:
+        return dumps(smaller), f"shrunk, {smaller_place(directory) / SCENARIO_FILE}"
     return dumps(scenario), f"{directory / SCENARIO_FILE}; faultlab shrink looks for a smaller one"
 
 

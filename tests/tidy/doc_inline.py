@@ -20,10 +20,15 @@ _SHARDS = [
     f"faultlab campaign --seeds 2 --connector reference --shard {n}/2 --out shard-{n}"
     for n in (1, 2)
 ]
+_FAILING = (
+    "faultlab campaign --seeds 11:12 --model llama --set workload.requests=3 "
+    "--set extra_config.transfer_timeout=1 --set quiet_phase_s=2 --out night"
+)
 IN_TEXT: dict[str, tuple[int, list[str]]] = {
     "faultlab run --requests 60 --set length_scale=0.1": (0, []),
     "faultlab run --trace conversation.jsonl --requests 100": (0, []),
     "faultlab shrink faultlab-runs/...": (0, [_FAILED]),
+    "faultlab shrink night": (0, [_FAILING]),
     "faultlab campaign --seeds 100": (1, []),
     "faultlab compare --seeds 100 --connector moriio --overlay ~/vllm": (0, []),
     "faultlab merge shard-1 shard-2": (0, _SHARDS),

@@ -128,6 +128,22 @@ def test_a_summary_ends_with_sentence_story_and_replay_line_of_what_is_new(
         assert "replay" in lines[-1]
 
 
+def test_a_campaign_says_what_makes_its_new_failures_smaller(tmp_path: Path) -> None:
+    """Below what draws it, if any is new and was kept; nothing is said of known ones."""
+    kept = tmp_path / "my night/failures/seed-1"
+
+    def below_browser(result: SeedResult, known: list[str]) -> list[str]:
+        document = summarize([result], known, seeds=range(2), wall_s=1.0, interrupted=False)
+        lines = shown(lambda console: campaign_summary.render(document, SwarmOptions(), console))
+        report = f"in a browser: faultlab report '{tmp_path}/my night'"
+        return lines[lines.index(report) + 1 :][:1] if report in lines else lines
+
+    smaller = f"smaller, all of them: faultlab shrink '{tmp_path}/my night'"
+    assert below_browser(failed(1, kept), []) == [smaller]
+    assert below_browser(failed(1, kept), ["wrong-bytes/consumer"]) == []
+    assert not any("shrink" in line for line in below_browser(failed(1, None), []))
+
+
 def test_mutants_that_were_not_caught_are_tried_again_by_the_last_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,9 +42,9 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("path", "words"),
     [
         ("run", f"is the directory of a run, {TAKE_RUNS}"),
-        ("night", "is the directory of a campaign, which report, merge and --resume take; it has "
-         "runs that failed, such as night/failures/seed-3"),
-        ("fresh", "is the directory of a campaign, which report, merge and --resume take"),
+        ("night", "is the directory of a campaign, which report, merge, shrink and --resume take; "
+         "it has runs that failed, such as night/failures/seed-3"),
+        ("fresh", "is the directory of a campaign, which report, merge, shrink and --resume take"),
         ("both", "is the directory of a comparison, which report takes; its campaigns are in "
          "both/before and both/after"),
         ("runs", "is a directory with runs in it: give one of them, such as runs/a"),

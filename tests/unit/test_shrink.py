@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from faults.campaign.shrink import Shrinking, size_of, with_inline_requests
-from faults.cli.shrink import sizes_line
+from faults.cli.shrink_run import sizes_line
 from faults.schedule import with_faults
 from sim.engine.options import EngineOptions
 from sim.errors import UsageError
