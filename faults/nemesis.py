@@ -12,7 +12,7 @@ from typing import Any
 from faults.coverage import Coverage, FaultReport, Table
 from faults.fault import CannotStrike, Fault, Heal, LastingFault
 from faults.overlaps import Overlaps
-from faults.scene import Scene
+from faults.scene import Scene, role_of
 from sim.kernel.log import Record
 from sim.lifecycle import Lifecycle, Phase
 from sim.probes import Probe
@@ -80,8 +80,7 @@ class Nemesis(Probe):
     def may_serve(self, name: str, request: str) -> bool:
         """Whether a request went to engine ``name``, or may yet: not if another one got it."""
         producer, consumer = self.lifecycle.engines_of(request)
-        connector = self.bed.engine(name).connector
-        is_consumer = connector is not None and connector.role == "kv_consumer"
+        is_consumer = role_of(self.bed.engine(name)) == "kv_consumer"
         return name in (producer, consumer) or (consumer if is_consumer else producer) is None
 
     def record(self, event: str, number: int, **fields: Any) -> None:
@@ -173,9 +172,10 @@ class _Plan:
         """Strike when the phase begins for the first request, heal when the last has left it."""
         lifecycle, during = self._nemesis.lifecycle, self.fault.when.during
         wanted = self.fault.target.request
-        among = lifecycle.under_way() if wanted is None else [wanted]
-        requests = filter(self._is_about_target, among)
-        holds = any(during in lifecycle.phases_of(one) for one in requests)
+        requests = lifecycle.under_way() if wanted is None else [wanted]
+        holds = any(
+            during in lifecycle.phases_of(one) and self._is_about_target(one) for one in requests
+        )
         if holds and not self._following:
             self._following = True
             self._soon(request)

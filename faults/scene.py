@@ -62,7 +62,7 @@ class Scene:
         if self.target.peer is not None:
             return one, self.bed.engine(self.target.peer)
         others = [e for e in engines if e.node is not one.node and e.connector is not None]
-        partners = [e for e in others if e.connector.role != _role(one)] or others  # type: ignore[union-attr]
+        partners = [e for e in others if e.connector.role != role_of(one)] or others  # type: ignore[union-attr]
         if not partners:
             raise CannotStrike(f"{one.name} has no peer on another machine")
         return one, self.rng.choice(partners)
@@ -159,7 +159,8 @@ class Scene:
         self._nemesis.hit(self._number, list(requests), fields)
 
 
-def _role(engine: Engine) -> str | None:
+def role_of(engine: Engine) -> str | None:
+    """As vLLM names it; None of one that has no connector."""
     return engine.connector.role if engine.connector is not None else None
 
 
