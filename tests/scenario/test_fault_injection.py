@@ -16,7 +16,9 @@ from sim.engine.options import EngineOptions
 from sim.errors import UsageError
 from sim.lifecycle import Lifecycle, Phase
 from sim.run import run as run_without_faults
-from sim.scenario import Scenario, UniformWorkload, with_settings
+from sim.scenario import InlineWorkload, Scenario, UniformWorkload, with_settings
+from sim.scenario.workloads import InlineRequest
+from sim.workload import Segment
 
 SMALL = Scenario(
     workload=UniformWorkload(
@@ -155,6 +157,27 @@ def test_a_phase_counts_of_requests_that_the_target_serves(
     """Four requests one after the other, to two consumers in turn: d1 does not decode the first."""
     result = faulted(f"slow-steps:{moment},node={node},factor=1.5,for_s=0.01", scenario=TWO)
     assert records(result, "fault-struck")[0]["request"] == waited_for
+
+
+def test_a_phase_lasts_for_requests_that_the_target_serves() -> None:
+    """req-0 decodes on d0 from before req-1 does on d1 until long after."""
+    tokens = {"req-0": 60, "req-1": 2}
+    requests = tuple(
+        InlineRequest(name, (Segment(number, 100),), count)
+        for number, (name, count) in enumerate(tokens.items(), 1)
+    )
+    scenario = msgspec.structs.replace(TWO, workload=InlineWorkload(requests))
+    result = faulted("slow-steps:during=decode,node=d1,factor=1.5", scenario=scenario)
+    began, ended = (
+        next(r.time_ns for r in result.result.log.records if r.kind == kind)
+        for kind in ("fault-struck", "fault-healed")
+    )
+    answered = {
+        r.fields["request"]: r.time_ns
+        for r in result.result.log.records
+        if r.kind == "request-ended"
+    }
+    assert began < ended <= answered["req-1"] < answered["req-0"]
 
 
 def test_a_phase_is_counted_for_the_target_alone() -> None:

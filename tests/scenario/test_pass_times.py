@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 
@@ -22,9 +24,11 @@ class Steps(Probe):
 
     def __init__(self) -> None:
         self.longest_ns: dict[str, int] = {}
+        self.with_a_pass: Counter[str] = Counter()
 
     def step_done(self, step: StepTimes) -> None:
         self.longest_ns[step.node] = max(step.duration_ns, self.longest_ns.get(step.node, 0))
+        self.with_a_pass[step.node] += step.model_executed
 
 
 def computed_ns(accelerator: Accelerator, span: Span) -> int:
@@ -32,13 +36,18 @@ def computed_ns(accelerator: Accelerator, span: Span) -> int:
     return pass_times_of(options, get_preset("llama")).forward_ns([span])
 
 
-def simulated_ns(accelerator: Accelerator, node: str) -> int:
+def steps_on(accelerator: Accelerator) -> Steps:
     """Of one request whose answer has two tokens; a step waits for its pass."""
     steps = Steps()
     options = EngineOptions(accelerator=accelerator, async_scheduling=False)
     workload = UniformWorkload(1, (PROMPT, PROMPT), (2, 2))
-    assert run(Scenario(workload=workload, engine=options), probe=steps).result.outcome.passed
-    return steps.longest_ns[node]
+    scenario = Scenario(workload=workload, engine=options, quiet_phase_s=0)
+    assert run(scenario, probe=steps).result.outcome.passed
+    return steps
+
+
+def simulated_ns(accelerator: Accelerator, node: str) -> int:
+    return steps_on(accelerator).longest_ns[node]
 
 
 @pytest.mark.parametrize(
@@ -56,3 +65,8 @@ def test_a_step_is_longer_by_what_its_pass_is_longer(node: str, span: Span, rate
     assert slower_ns > 1_000_000
     found_ns = simulated_ns(slow, node) - simulated_ns(quick, node)
     assert found_ns == pytest.approx(slower_ns, rel=0.001)
+
+
+def test_steps_with_a_pass_are_told_from_empty_ones() -> None:
+    """The prompt takes one on the producer, and each token one on the consumer."""
+    assert steps_on(named_accelerator("mi300x")).with_a_pass == {"p0": 1, "d0": 2}
